@@ -1,0 +1,10 @@
+//! Tower middleware that decides whether an HTTP request may be sent again.
+#![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+mod error;
+
+pub use error::ConfigError;
+
+/// Any error, boxed: what inner services, bodies and hooks may fail with.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;

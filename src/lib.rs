@@ -2,8 +2,15 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod backoff;
+mod deadline;
+mod drain;
 mod error;
+pub mod retry_after;
 
+pub use backoff::Backoff;
+pub use deadline::Deadline;
+pub use drain::Drain;
 pub use error::ConfigError;
 
 /// Any error, boxed: what inner services, bodies and hooks may fail with.

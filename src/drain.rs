@@ -72,3 +72,84 @@ impl fmt::Debug for Drain {
             .finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+
+    fn is_ready(started: std::pin::Pin<&mut impl Future<Output = ()>>) -> bool {
+        started.poll(&mut Context::from_waker(Waker::noop())) == Poll::Ready(())
+    }
+
+    #[test]
+    fn it_has_not_started_until_somebody_starts_it() {
+        let drain = Drain::new();
+        assert!(!drain.is_draining());
+        assert!(!is_ready(pin!(drain.started())));
+        drain.start();
+        assert!(drain.is_draining());
+        assert!(is_ready(pin!(drain.started())));
+    }
+
+    #[test]
+    fn starting_twice_is_starting_once() {
+        let drain = Drain::default();
+        drain.start();
+        drain.start();
+        assert!(drain.is_draining());
+        assert!(is_ready(pin!(drain.started())));
+    }
+
+    #[test]
+    fn a_clone_is_the_same_drain_and_another_drain_is_not() {
+        let (drain, other) = (Drain::new(), Drain::new());
+        let clone = drain.clone();
+        clone.start();
+        assert!(drain.is_draining());
+        assert!(!other.is_draining());
+    }
+
+    #[test]
+    fn it_reaches_who_waits_and_who_has_not_polled_yet() {
+        let drain = Drain::new();
+        let (mut waiting, mut unpolled) = (pin!(drain.started()), pin!(drain.started()));
+        assert!(!is_ready(waiting.as_mut()));
+        drain.start();
+        assert!(is_ready(waiting.as_mut()));
+        assert!(is_ready(unpolled.as_mut()));
+    }
+
+    #[tokio::test]
+    async fn waiting_outlives_the_handle_it_came_from() {
+        let drain = Drain::new();
+        let waiting = {
+            let handle = drain.clone();
+            tokio::spawn(handle.started())
+        };
+        tokio::task::yield_now().await;
+        drain.start();
+        waiting.await.unwrap();
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn nobody_who_waits_while_it_starts_is_missed() {
+        for _ in 0..200 {
+            let drain = Drain::new();
+            let waiting: Vec<_> = (0..8).map(|_| tokio::spawn(drain.started())).collect();
+            drain.start();
+            for one in waiting {
+                one.await.unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn debug_tells_whether_it_has_started() {
+        let drain = Drain::new();
+        drain.start();
+        assert_eq!(format!("{drain:?}"), "Drain { is_draining: true }");
+    }
+}

@@ -78,8 +78,8 @@ impl Backoff {
 
     /// Draws waits from the base to three times the previous wait.
     ///
-    /// A previous wait shorter than the base, zero included, counts as the base: a first wait is at most three
-    /// times the base, and a previous wait that was cut short never leaves an empty range.
+    /// A previous wait of zero, which is that there was none, counts as the base: a first wait is at most three
+    /// times the base. After a previous wait that was cut short below a third of the base, the base is the wait.
     pub const fn with_decorrelated_jitter(mut self) -> Self {
         self.jitter = Jitter::Decorrelated;
         self
@@ -179,9 +179,13 @@ impl Backoff {
     fn decorrelated(&self, previous: Duration, random: Fraction) -> Duration {
         let base = self.base.as_nanos();
         let max = self.max.as_nanos();
-        // A wait that was trimmed below the base would make the range empty. (No overflow: a third of `u128` is
-        // far above any `Duration`.)
-        let longest = 3 * previous.as_nanos().max(base);
+        let previous = match previous.as_nanos() {
+            0 => base,
+            previous => previous,
+        };
+        // Not below the base, even if the previous wait was cut short: the range is never empty. (And no overflow:
+        // a third of `u128` is far above any `Duration`.)
+        let longest = base.max(3 * previous);
         random.between(base.min(max), longest.min(max))
     }
 
@@ -501,8 +505,10 @@ mod tests {
         ) {
             let backoff = Backoff::exponential(base, max).with_decorrelated_jitter();
             let wait = backoff.delay(1, previous, None, random);
+            let previous = if previous.is_zero() { base } else { previous };
+            let longest = previous.saturating_mul(3).max(base);
             prop_assert!(base.min(max) <= wait);
-            prop_assert!(wait <= previous.max(base).saturating_mul(3).min(max));
+            prop_assert!(wait <= longest.min(max));
         }
     }
 }

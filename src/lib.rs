@@ -3,12 +3,15 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod backoff;
+#[allow(dead_code, unused_imports, reason = "until the state machine uses it")]
+mod body;
 mod deadline;
 mod drain;
 mod error;
 pub mod retry_after;
 
 pub use backoff::Backoff;
+pub use body::{BodyState, BodyTrace, ReplayBody, Replayability};
 pub use deadline::Deadline;
 pub use drain::Drain;
 pub use error::ConfigError;

@@ -1,0 +1,158 @@
+//! Request bodies that can be sent again.
+
+mod buffered;
+mod content;
+mod convert;
+mod erased;
+mod error;
+mod metered;
+mod record;
+#[cfg(test)]
+mod script;
+mod source;
+mod state;
+mod trace;
+
+use std::{
+    fmt,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+
+use self::{content::Content, erased::erase, trace::Recorder};
+use crate::BoxError;
+
+pub(crate) use self::{
+    error::OpenError,
+    source::{Opened, Source},
+    trace::Witness,
+};
+pub use self::{
+    state::{BodyState, Replayability},
+    trace::BodyTrace,
+};
+
+type PolledFrame = Poll<Option<Result<Frame<Bytes>, BoxError>>>;
+
+/// The body of a request: what the caller sends and what the inner service receives.
+///
+/// Every attempt of a call carries the same bytes, trailers, size hint and end-of-stream as the first. A body that
+/// cannot be sent again costs the call its retries, never its first attempt.
+///
+/// The length of a body is watched: one that ends before or runs over its exact size hint or the request's
+/// `content-length` is an error, never a short body that looks whole.
+pub struct ReplayBody {
+    // Dropped before the recorder tells.
+    content: Content,
+    recorder: Option<Recorder>,
+}
+
+impl ReplayBody {
+    /// The usual limit of [`buffered`](Self::buffered), in bytes: 64 KiB.
+    pub const DEFAULT_BUFFER_LIMIT: usize = 64 * 1024;
+
+    /// No body.
+    pub fn empty() -> Self {
+        Self::new(Content::Empty(Replayability::Replayable))
+    }
+
+    /// Bytes in memory: replayable.
+    pub fn bytes(bytes: impl Into<Bytes>) -> Self {
+        Self::new(Content::bytes(bytes.into()))
+    }
+
+    /// One stream, of which nothing is kept: it can be sent again only while no attempt has polled it.
+    pub fn one_shot<B>(body: B) -> Self
+    where
+        B: Body + Send + 'static,
+        B::Data: Send,
+        B::Error: Into<BoxError>,
+    {
+        Self::new(Content::one_shot(erase(body)))
+    }
+
+    /// One stream, of which up to `limit` bytes are kept while they are sent, so that another attempt can send
+    /// them again and go on with the rest. [`DEFAULT_BUFFER_LIMIT`](Self::DEFAULT_BUFFER_LIMIT) is a good limit.
+    ///
+    /// Over the limit what was kept is let go, the running attempt goes on unharmed, and no other one follows. A
+    /// body whose size hint is above the limit is not kept at all. Nothing is kept any more once the call is
+    /// over, even where the upload goes on. The limit counts data; the bytes are shared with the stream that gave
+    /// them, and copied only where very many small frames would weigh more than they carry.
+    pub fn buffered<B>(body: B, limit: usize) -> Self
+    where
+        B: Body + Send + 'static,
+        B::Data: Send,
+        B::Error: Into<BoxError>,
+    {
+        Self::new(Content::buffered(erase(body), limit))
+    }
+
+    /// What the body declares.
+    pub fn replayability(&self) -> Replayability {
+        self.content.replayability()
+    }
+
+    /// What the body can do now.
+    pub fn state(&self) -> BodyState {
+        self.content.state()
+    }
+
+    /// Says that this very body goes to a hyper client, which asks it before it sends anything of the request.
+    ///
+    /// Only a service directly on such a client may say so: what follows from it is that a body the client
+    /// dropped without a question was never sent, and that its request may be repeated.
+    pub fn sits_on_client(&mut self) {
+        if let Some(recorder) = &self.recorder {
+            recorder.reached_client();
+        }
+    }
+
+    fn new(content: Content) -> Self {
+        Self {
+            content,
+            recorder: None,
+        }
+    }
+}
+
+impl Default for ReplayBody {
+    fn default() -> Self {
+        Self::empty()
+    }
+}
+
+impl Body for ReplayBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> PolledFrame {
+        let Self { content, recorder } = self.get_mut();
+        match recorder {
+            Some(recorder) => recorder.polled(cx, |cx| content.poll_frame(cx, Some(recorder))),
+            None => content.poll_frame(cx, None),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        let at_end = self.content.is_end_stream();
+        match &self.recorder {
+            Some(recorder) => recorder.ended(at_end),
+            None => at_end,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.content.size_hint()
+    }
+}
+
+impl fmt::Debug for ReplayBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReplayBody")
+            .field("replayability", &self.replayability())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,105 @@
+//! What is kept of a stream, so that another attempt can send it again.
+
+use std::mem;
+
+use bytes::{Bytes, BytesMut};
+use http::HeaderMap;
+use http_body::Frame;
+
+/// A record of many small frames is folded into pieces of about this size.
+const PIECE: usize = 1024;
+/// What a frame weighs beside its bytes, and what all of them may weigh before small ones are folded.
+const FRAME_WEIGHT: usize = 64;
+const FREE_WEIGHT: usize = 16 * 1024;
+
+/// All frames that were taken from a stream, in order, within a limit.
+pub(super) struct Record {
+    frames: Vec<Kept>,
+    bytes: usize,
+    limit: usize,
+}
+
+enum Kept {
+    Data(Bytes),
+    Trailers(HeaderMap),
+}
+
+/// The frame does not fit: the record is of no use any more.
+pub(super) struct Full;
+
+impl Record {
+    pub(super) fn new(limit: usize) -> Self {
+        Self {
+            frames: Vec::new(),
+            bytes: 0,
+            limit,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// A frame again. Its bytes are shared, not copied.
+    pub(super) fn get(&self, index: usize) -> Option<Frame<Bytes>> {
+        self.frames.get(index).map(|kept| match kept {
+            Kept::Data(data) => Frame::data(data.clone()),
+            Kept::Trailers(trailers) => Frame::trailers(trailers.clone()),
+        })
+    }
+
+    /// A frame for the last time.
+    pub(super) fn take(&mut self, index: usize) -> Option<Frame<Bytes>> {
+        let kept = self.frames.get_mut(index)?;
+        Some(match mem::replace(kept, Kept::Data(Bytes::new())) {
+            Kept::Data(data) => Frame::data(data),
+            Kept::Trailers(trailers) => Frame::trailers(trailers),
+        })
+    }
+
+    /// Keeps a frame. The limit counts data; trailers are as small as the peers' header limits.
+    pub(super) fn push(&mut self, frame: &Frame<Bytes>) -> Result<(), Full> {
+        if let Some(data) = frame.data_ref() {
+            self.bytes = self.bytes.saturating_add(data.len());
+            if self.bytes > self.limit {
+                return Err(Full);
+            }
+            self.frames.push(Kept::Data(data.clone()));
+            if self.frames.len().saturating_mul(FRAME_WEIGHT)
+                > FREE_WEIGHT.saturating_add(self.bytes)
+            {
+                self.fold();
+            }
+        } else if let Some(trailers) = frame.trailers_ref() {
+            self.frames.push(Kept::Trailers(trailers.clone()));
+        }
+        Ok(())
+    }
+
+    /// A stream of tiny frames would weigh many times its limit: here, and only here, bytes are copied.
+    fn fold(&mut self) {
+        let mut folded = Vec::new();
+        let mut piece = BytesMut::new();
+        let flush = |piece: &mut BytesMut, folded: &mut Vec<Kept>| {
+            if !piece.is_empty() {
+                folded.push(Kept::Data(mem::take(piece).freeze()));
+            }
+        };
+        for frame in mem::take(&mut self.frames) {
+            match frame {
+                Kept::Data(data) if data.len() < PIECE => {
+                    piece.extend_from_slice(&data);
+                    if piece.len() >= PIECE {
+                        flush(&mut piece, &mut folded);
+                    }
+                }
+                whole @ (Kept::Data(_) | Kept::Trailers(_)) => {
+                    flush(&mut piece, &mut folded);
+                    folded.push(whole);
+                }
+            }
+        }
+        flush(&mut piece, &mut folded);
+        self.frames = folded;
+    }
+}

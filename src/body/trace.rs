@@ -1,0 +1,346 @@
+//! The body witness: what the client below did with an attempt's body (behaviour §2, evidence Q3).
+
+use std::{
+    fmt, mem,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU8, Ordering},
+    },
+    task::{Context, Poll, Waker},
+};
+
+use super::{
+    PolledFrame,
+    error::{Fault, SourceError},
+};
+use crate::BoxError;
+
+const REACHED_CLIENT: u8 = 1;
+const CONSULTED: u8 = 1 << 1;
+const POLLED: u8 = 1 << 2;
+const ENDED: u8 = 1 << 3;
+const FAILED: u8 = 1 << 4;
+const DROPPED: u8 = 1 << 5;
+/// The call has cut the body off; not part of what the client did.
+const CUT: u8 = 1 << 6;
+/// A body of an inner layer went elsewhere than to a client, so that `REACHED_CLIENT` of another one proves nothing.
+const STRAYED: u8 = 1 << 7;
+
+/// What a client did with the body of one attempt.
+///
+/// A hyper client asks a body before it encodes the request's head, so a body that *reached the client*, was
+/// *dropped*, and was *never consulted* proves that nothing of its request was sent. The default is: nothing
+/// happened.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct BodyTrace {
+    seen: u8,
+}
+
+impl BodyTrace {
+    /// The body was handed to a client that consults it before it sends anything.
+    pub fn with_reached_client(self) -> Self {
+        self.with(REACHED_CLIENT)
+    }
+
+    /// The client asked for its end or a frame.
+    pub fn with_consulted(self) -> Self {
+        self.with(CONSULTED)
+    }
+
+    /// The client asked for a frame.
+    pub fn with_polled(self) -> Self {
+        self.with(POLLED)
+    }
+
+    /// The client saw its end.
+    pub fn with_ended(self) -> Self {
+        self.with(ENDED)
+    }
+
+    /// It failed, ended short, ran over its length, or panicked.
+    pub fn with_failed(self) -> Self {
+        self.with(FAILED)
+    }
+
+    /// It was dropped.
+    pub fn with_dropped(self) -> Self {
+        self.with(DROPPED)
+    }
+
+    /// Whether the body was handed to a client that consults it before it sends anything.
+    pub fn reached_client(self) -> bool {
+        self.has(REACHED_CLIENT)
+    }
+
+    /// Whether the client asked for its end or a frame. Asking for its size does not count: some clients do
+    /// so long before they send.
+    pub fn consulted(self) -> bool {
+        self.has(CONSULTED)
+    }
+
+    /// Whether the client asked for a frame.
+    pub fn polled(self) -> bool {
+        self.has(POLLED)
+    }
+
+    /// Whether the client saw its end.
+    pub fn ended(self) -> bool {
+        self.has(ENDED)
+    }
+
+    /// Whether it failed, ended short, ran over its length, or panicked: the fault is the body's, whatever
+    /// the client's error says.
+    pub fn failed(self) -> bool {
+        self.has(FAILED)
+    }
+
+    /// Whether it was dropped. A body that still lives inside a client may still be sent.
+    pub fn dropped(self) -> bool {
+        self.has(DROPPED)
+    }
+
+    fn with(self, flag: u8) -> Self {
+        Self {
+            seen: self.seen | flag,
+        }
+    }
+
+    fn has(self, flag: u8) -> bool {
+        self.seen & flag != 0
+    }
+}
+
+impl fmt::Debug for BodyTrace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BodyTrace")
+            .field("reached_client", &self.reached_client())
+            .field("consulted", &self.consulted())
+            .field("polled", &self.polled())
+            .field("ended", &self.ended())
+            .field("failed", &self.failed())
+            .field("dropped", &self.dropped())
+            .finish()
+    }
+}
+
+/// The call's end of the witness: one per attempt.
+#[derive(Clone)]
+pub(crate) struct Witness(Arc<Marks>);
+
+#[derive(Default)]
+struct Marks {
+    seen: AtomicU8,
+    aside: Mutex<Aside>,
+}
+
+/// What is seldom needed.
+#[derive(Default)]
+struct Aside {
+    /// Who waits for the body's next frame, to be told of a cut.
+    waiting: Option<Waker>,
+    /// The source's own error, which an HTTP/2 client loses.
+    failure: Option<SourceError>,
+}
+
+impl Witness {
+    pub(crate) fn new() -> Self {
+        Self(Arc::default())
+    }
+
+    /// What has been seen up to now.
+    pub(crate) fn trace(&self) -> BodyTrace {
+        let seen = self.0.seen.load(Ordering::Acquire);
+        let strayed = if seen & STRAYED != 0 {
+            REACHED_CLIENT
+        } else {
+            0
+        };
+        BodyTrace {
+            seen: seen & !(CUT | STRAYED | strayed),
+        }
+    }
+
+    /// The error of the body's own source, once. The client below got one that leads to the same.
+    pub(crate) fn take_failure(&self) -> Option<BoxError> {
+        let failure = self.aside().failure.take()?;
+        Some(failure.into())
+    }
+
+    /// Makes it as new for the next attempt, unless somebody still holds this attempt's body.
+    pub(crate) fn reset_if_unique(&mut self) -> bool {
+        let Some(marks) = Arc::get_mut(&mut self.0) else {
+            return false;
+        };
+        *marks = Marks::default();
+        true
+    }
+
+    /// Cuts the attempt's body off: from now on it gives an error, at once where somebody waits for it.
+    pub(super) fn cut(&self) {
+        self.mark(CUT);
+        let waiting = self.aside().waiting.take();
+        if let Some(waker) = waiting {
+            waker.wake();
+        }
+    }
+
+    fn is_cut(&self) -> bool {
+        self.0.seen.load(Ordering::Acquire) & CUT != 0
+    }
+
+    fn mark(&self, flags: u8) {
+        // Clients repeat themselves; a load is cheaper than another write to a shared line.
+        if self.0.seen.load(Ordering::Relaxed) & flags != flags {
+            self.0.seen.fetch_or(flags, Ordering::AcqRel);
+        }
+    }
+
+    fn aside(&self) -> MutexGuard<'_, Aside> {
+        self.0.aside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Witness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Witness").field(&self.trace()).finish()
+    }
+}
+
+/// The body's end of the witness.
+///
+/// Where a layer sits within another one, the inner attempts' bodies report to the outer attempt too: each of
+/// them is a part of what the outer client did.
+pub(super) struct Recorder {
+    witness: Witness,
+    outer: Option<Arc<Recorder>>,
+}
+
+impl Recorder {
+    pub(super) fn new(witness: Witness, outer: Option<Arc<Recorder>>) -> Self {
+        Self { witness, outer }
+    }
+
+    pub(super) fn reached_client(&self) {
+        self.mark(REACHED_CLIENT);
+    }
+
+    /// The client asked whether the body is at its end.
+    ///
+    /// Once cut off it never is, so that a client which still holds the request has to ask for a frame, and
+    /// gets the error, instead of sending a request that nobody waits for.
+    pub(super) fn ended(&self, at_end: bool) -> bool {
+        let ended = at_end && !self.is_cut();
+        self.mark(if ended { CONSULTED | ENDED } else { CONSULTED });
+        ended
+    }
+
+    /// The client asks for a frame: gets it from `source` and records what comes of it.
+    pub(super) fn polled(
+        &self,
+        cx: &mut Context<'_>,
+        source: impl FnOnce(&mut Context<'_>) -> PolledFrame,
+    ) -> PolledFrame {
+        self.mark(CONSULTED | POLLED);
+        if self.is_cut() {
+            return cut_off();
+        }
+        let panic = PanicWatch(self);
+        let polled = source(cx);
+        mem::forget(panic);
+        match polled {
+            Poll::Pending => self.wait(cx),
+            Poll::Ready(None) => {
+                self.mark(ENDED);
+                Poll::Ready(None)
+            }
+            Poll::Ready(Some(Ok(frame))) => {
+                if frame.is_trailers() {
+                    // Nothing follows trailers, and no client asks again.
+                    self.mark(ENDED);
+                }
+                Poll::Ready(Some(Ok(frame)))
+            }
+            // A cut is ours, not the source's.
+            Poll::Ready(Some(Err(error))) if self.is_cut() => Poll::Ready(Some(Err(error))),
+            Poll::Ready(Some(Err(error))) => {
+                let error = SourceError::new(error);
+                self.fail(&error);
+                Poll::Ready(Some(Err(error.into())))
+            }
+        }
+    }
+
+    /// Whether the call, or one around it, has cut this body off.
+    pub(super) fn is_cut(&self) -> bool {
+        self.witness.is_cut() || self.outer.as_ref().is_some_and(|outer| outer.is_cut())
+    }
+
+    fn wait(&self, cx: &Context<'_>) -> PolledFrame {
+        self.park(cx.waker());
+        // A cut sets its mark before it looks for a waker, so one of both sees the other.
+        if self.is_cut() {
+            cut_off()
+        } else {
+            Poll::Pending
+        }
+    }
+
+    fn park(&self, waker: &Waker) {
+        let mut aside = self.witness.aside();
+        match &mut aside.waiting {
+            Some(waiting) => waiting.clone_from(waker),
+            None => aside.waiting = Some(waker.clone()),
+        }
+        drop(aside);
+        if let Some(outer) = &self.outer {
+            outer.park(waker);
+        }
+    }
+
+    fn fail(&self, error: &SourceError) {
+        self.witness.mark(FAILED);
+        self.witness.aside().failure = Some(error.clone());
+        if let Some(outer) = &self.outer {
+            outer.fail(error);
+        }
+    }
+
+    fn mark(&self, flags: u8) {
+        self.witness.mark(flags);
+        if let Some(outer) = &self.outer {
+            outer.mark(flags);
+        }
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        self.witness.mark(DROPPED);
+        if let Some(outer) = &self.outer
+            && !self.witness.trace().reached_client()
+        {
+            outer.mark(STRAYED);
+        }
+    }
+}
+
+impl fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recorder")
+            .field("witness", &self.witness)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Dropped only by a panic of the body's source: HTTP/2 clients hide one, and then wait for ever.
+struct PanicWatch<'a>(&'a Recorder);
+
+impl Drop for PanicWatch<'_> {
+    fn drop(&mut self) {
+        self.0.mark(FAILED);
+    }
+}
+
+fn cut_off() -> PolledFrame {
+    Poll::Ready(Some(Err(Fault::CutOff.into())))
+}

@@ -5,16 +5,25 @@
 mod backoff;
 #[allow(dead_code, unused_imports, reason = "until the state machine uses it")]
 mod body;
+#[allow(dead_code, reason = "until the state machine uses it")]
+mod budget;
+#[allow(dead_code, reason = "until the state machine uses it")]
+mod budgets;
 mod deadline;
 mod drain;
 mod error;
 pub mod retry_after;
+#[allow(dead_code, reason = "until the state machine uses it")]
+mod upstream_key;
 
 pub use backoff::Backoff;
 pub use body::{BodyState, BodyTrace, ReplayBody, Replayability};
+pub use budget::{Budget, BudgetBuilder, Token};
+pub use budgets::{Budgets, BudgetsBuilder};
 pub use deadline::Deadline;
 pub use drain::Drain;
 pub use error::ConfigError;
+pub use upstream_key::UpstreamKey;
 
 /// Any error, boxed: what inner services, bodies and hooks may fail with.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;

@@ -1,0 +1,202 @@
+//! The retry budget: how many retries an upstream's real traffic allows.
+
+mod bucket;
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use tokio::time::Instant;
+
+use self::bucket::{Bucket, Change, Rates};
+use crate::ConfigError;
+
+/// A retry budget: a bucket of tokens, one token a retry. Clones share the bucket.
+///
+/// It starts full. A good call [deposits](Self::deposit) a fraction of a token, a retry
+/// [withdraws](Self::try_withdraw) one, and a trickle keeps a quiet upstream able to retry. For
+/// every span of time `t`, from any number of threads, after any idle time:
+///
+/// ```text
+/// retries ≤ capacity + ratio × deposits + floor × t
+/// ```
+///
+/// where a retry is a withdrawal that was not refunded. Nothing here locks or waits. The clock is
+/// read only when a token is asked for.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), tower_http_retry::ConfigError> {
+/// use tower_http_retry::Budget;
+///
+/// let budget = Budget::builder().ratio(0.6).floor_per_second(0.0).capacity(1).build()?;
+/// budget.try_withdraw().expect("it starts full").spend();
+/// assert!(budget.is_empty());
+/// budget.deposit();
+/// assert_eq!(budget.balance(), 0.6);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Budget {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    bucket: Bucket,
+    /// Time zero: when a token was first asked for. Until then the bucket is full.
+    origin: OnceLock<Instant>,
+}
+
+impl Budget {
+    /// The defaults: ratio 0.2, floor 10 per second, capacity 100.
+    pub fn builder() -> BudgetBuilder {
+        BudgetBuilder::default()
+    }
+
+    /// Adds what one good call is worth: `ratio` tokens, up to the capacity.
+    ///
+    /// Into a full bucket this is one load: nothing is written and no clock is read.
+    #[inline]
+    pub fn deposit(&self) {
+        self.inner.bucket.deposit();
+    }
+
+    /// Takes one token, if there is one. The token refunds itself unless it is spent.
+    pub fn try_withdraw(&self) -> Option<Token> {
+        match self.inner.bucket.withdraw(|| self.inner.now()) {
+            Change::Done => Some(Token { budget: Some(self.clone()) }),
+            Change::Empty | Change::Retired => None,
+        }
+    }
+
+    /// Whether there is no whole token now. Only a peek: another thread may be faster.
+    pub fn is_empty(&self) -> bool {
+        self.inner.bucket.is_empty(|| self.inner.now())
+    }
+
+    /// The tokens there are now, 0 to the capacity, with their fraction.
+    pub fn balance(&self) -> f64 {
+        self.inner.bucket.balance(|| self.inner.now())
+    }
+
+    /// Whether both are one bucket.
+    pub(crate) fn same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
+    fn with_rates(rates: Rates) -> Self {
+        Self { inner: Arc::new(Inner { bucket: Bucket::new(rates), origin: OnceLock::new() }) }
+    }
+}
+
+impl Default for Budget {
+    /// Ratio 0.2, floor 10 per second, capacity 100.
+    fn default() -> Self {
+        BudgetBuilder::default().with_defaults()
+    }
+}
+
+impl fmt::Debug for Budget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Budget").finish_non_exhaustive()
+    }
+}
+
+impl Inner {
+    /// Nanoseconds since time zero.
+    fn now(&self) -> u64 {
+        let now = Instant::now();
+        let origin = *self.origin.get_or_init(|| now);
+        u64::try_from(now.saturating_duration_since(origin).as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
+/// Settings of a [`Budget`].
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct BudgetBuilder {
+    ratio: f64,
+    floor_per_second: f64,
+    capacity: u32,
+}
+
+impl BudgetBuilder {
+    /// Tokens that one good call is worth: 0 to 1000, default 0.2 (one retry for five calls).
+    ///
+    /// Eight decimals are kept exactly; more are rounded down.
+    pub fn ratio(mut self, ratio: f64) -> Self {
+        self.ratio = ratio;
+        self
+    }
+
+    /// Tokens that trickle in per second, whatever the traffic: from 0, default 10.
+    ///
+    /// Eight decimals are kept exactly; more are rounded down.
+    pub fn floor_per_second(mut self, floor: f64) -> Self {
+        self.floor_per_second = floor;
+        self
+    }
+
+    /// The most tokens there can be, and how many there are at first: at least 1, default 100.
+    pub fn capacity(mut self, capacity: u32) -> Self {
+        self.capacity = capacity;
+        self
+    }
+
+    /// # Errors
+    ///
+    /// A ratio outside 0 to 1000, a floor below 0, either of them not a finite number, or a
+    /// capacity of 0.
+    pub fn build(self) -> Result<Budget, ConfigError> {
+        self.rates().map(Budget::with_rates)
+    }
+
+    fn rates(&self) -> Result<Rates, ConfigError> {
+        if !(0.0..=1000.0).contains(&self.ratio) {
+            return Err(ConfigError::new("ratio", self.ratio, "it goes from 0 to 1000"));
+        }
+        if !self.floor_per_second.is_finite() || self.floor_per_second < 0.0 {
+            let reason = "it is a finite number, not below 0";
+            return Err(ConfigError::new("floor_per_second", self.floor_per_second, reason));
+        }
+        if self.capacity == 0 {
+            return Err(ConfigError::new("capacity", self.capacity, "it is at least 1"));
+        }
+        Ok(Rates::new(self.ratio, self.floor_per_second, self.capacity))
+    }
+
+    /// The defaults need no check.
+    fn with_defaults(self) -> Budget {
+        Budget::with_rates(Rates::new(self.ratio, self.floor_per_second, self.capacity))
+    }
+}
+
+impl Default for BudgetBuilder {
+    fn default() -> Self {
+        Self { ratio: 0.2, floor_per_second: 10.0, capacity: 100 }
+    }
+}
+
+/// The right to one retry, withdrawn from a [`Budget`].
+///
+/// Dropped unspent, it goes back: a retry that is never sent costs nothing.
+#[derive(Debug)]
+#[must_use = "a token that is dropped goes back to its budget"]
+pub struct Token {
+    budget: Option<Budget>,
+}
+
+impl Token {
+    /// The retry is sent: the token is gone.
+    pub fn spend(mut self) {
+        self.budget = None;
+    }
+}
+
+impl Drop for Token {
+    fn drop(&mut self) {
+        if let Some(budget) = self.budget.take() {
+            budget.inner.bucket.refund();
+        }
+    }
+}

@@ -64,7 +64,9 @@ impl Budget {
     /// Takes one token, if there is one. The token refunds itself unless it is spent.
     pub fn try_withdraw(&self) -> Option<Token> {
         match self.inner.bucket.withdraw(|| self.inner.now()) {
-            Change::Done => Some(Token { budget: Some(self.clone()) }),
+            Change::Done => Some(Token {
+                budget: Some(self.clone()),
+            }),
             Change::Empty | Change::Retired => None,
         }
     }
@@ -85,7 +87,12 @@ impl Budget {
     }
 
     fn with_rates(rates: Rates) -> Self {
-        Self { inner: Arc::new(Inner { bucket: Bucket::new(rates), origin: OnceLock::new() }) }
+        Self {
+            inner: Arc::new(Inner {
+                bucket: Bucket::new(rates),
+                origin: OnceLock::new(),
+            }),
+        }
     }
 }
 
@@ -153,14 +160,26 @@ impl BudgetBuilder {
 
     fn rates(&self) -> Result<Rates, ConfigError> {
         if !(0.0..=1000.0).contains(&self.ratio) {
-            return Err(ConfigError::new("ratio", self.ratio, "it goes from 0 to 1000"));
+            return Err(ConfigError::new(
+                "ratio",
+                self.ratio,
+                "it goes from 0 to 1000",
+            ));
         }
         if !self.floor_per_second.is_finite() || self.floor_per_second < 0.0 {
             let reason = "it is a finite number, not below 0";
-            return Err(ConfigError::new("floor_per_second", self.floor_per_second, reason));
+            return Err(ConfigError::new(
+                "floor_per_second",
+                self.floor_per_second,
+                reason,
+            ));
         }
         if self.capacity == 0 {
-            return Err(ConfigError::new("capacity", self.capacity, "it is at least 1"));
+            return Err(ConfigError::new(
+                "capacity",
+                self.capacity,
+                "it is at least 1",
+            ));
         }
         Ok(Rates::new(self.ratio, self.floor_per_second, self.capacity))
     }
@@ -173,7 +192,11 @@ impl BudgetBuilder {
 
 impl Default for BudgetBuilder {
     fn default() -> Self {
-        Self { ratio: 0.2, floor_per_second: 10.0, capacity: 100 }
+        Self {
+            ratio: 0.2,
+            floor_per_second: 10.0,
+            capacity: 100,
+        }
     }
 }
 
@@ -198,5 +221,35 @@ impl Drop for Token {
         if let Some(budget) = self.budget.take() {
             budget.inner.bucket.refund();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn it_starts_full_and_trickles() {
+        let budget = Budget::default();
+        for _ in 0..100 {
+            budget.try_withdraw().unwrap().spend();
+        }
+        assert!(budget.is_empty());
+        tokio::time::advance(Duration::from_millis(99)).await;
+        assert!(budget.try_withdraw().is_none());
+        tokio::time::advance(Duration::from_millis(1)).await;
+        budget.try_withdraw().unwrap().spend();
+        assert_eq!(budget.balance(), 0.0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_dropped_token_goes_back() {
+        let budget = Budget::default();
+        let token = budget.try_withdraw();
+        assert_eq!(budget.balance(), 99.0);
+        drop(token);
+        assert_eq!(budget.balance(), 100.0);
     }
 }

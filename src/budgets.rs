@@ -38,7 +38,9 @@ impl Budgets {
 
     /// One budget for all upstreams.
     pub fn shared(budget: Budget) -> Self {
-        Self { kind: Kind::Shared(budget) }
+        Self {
+            kind: Kind::Shared(budget),
+        }
     }
 
     /// No budget at all.
@@ -127,7 +129,11 @@ impl BudgetsBuilder {
     pub fn build(self) -> Result<Budgets, ConfigError> {
         if self.max_upstreams == 0 {
             let reason = "it is at least 1; `Budgets::shared` has one bucket for all";
-            return Err(ConfigError::new("max_upstreams", self.max_upstreams, reason));
+            return Err(ConfigError::new(
+                "max_upstreams",
+                self.max_upstreams,
+                reason,
+            ));
         }
         self.budget.clone().build()?;
         Ok(self.with_defaults())
@@ -148,6 +154,9 @@ impl BudgetsBuilder {
 
 impl Default for BudgetsBuilder {
     fn default() -> Self {
-        Self { budget: BudgetBuilder::default(), max_upstreams: 1024 }
+        Self {
+            budget: BudgetBuilder::default(),
+            max_upstreams: 1024,
+        }
     }
 }

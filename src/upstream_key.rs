@@ -42,13 +42,17 @@ enum Repr {
 impl UpstreamKey {
     /// An upstream by a name of the caller's. Never equal to an origin, so no `Host` can take it.
     pub fn new(name: impl Into<Arc<str>>) -> Self {
-        Self { repr: Repr::Named(name.into()) }
+        Self {
+            repr: Repr::Named(name.into()),
+        }
     }
 
     /// An upstream by scheme and authority. Without a scheme: the `Host` of an origin-form request.
     pub fn origin(scheme: Option<&Scheme>, authority: &Authority) -> Self {
         let normal = normal(scheme, authority.as_str());
-        Self { repr: Repr::Origin(scheme.cloned(), Arc::from(normal)) }
+        Self {
+            repr: Repr::Origin(scheme.cloned(), Arc::from(normal)),
+        }
     }
 
     /// Who answers this request: its extension of this type, else its URI, else its `Host`, else
@@ -91,8 +95,7 @@ impl UpstreamKey {
         match &self.repr {
             Repr::Origin(own, normal_form) => {
                 own.as_ref() == scheme
-                    && (**normal_form == *authority
-                        || **normal_form == *normal(scheme, authority))
+                    && (**normal_form == *authority || **normal_form == *normal(scheme, authority))
             }
             Repr::Unnamed | Repr::Named(_) => false,
         }
@@ -115,7 +118,9 @@ impl fmt::Debug for UpstreamKey {
 
 /// The authority in normal form (RFC 3986 §6.2.2.1, §6.2.3), borrowed where it has it already.
 fn normal<'a>(scheme: Option<&Scheme>, authority: &'a str) -> Cow<'a, str> {
-    let authority = authority.rsplit_once('@').map_or(authority, |(_userinfo, rest)| rest);
+    let authority = authority
+        .rsplit_once('@')
+        .map_or(authority, |(_userinfo, rest)| rest);
     let (host, port) = match authority.rsplit_once(':') {
         // The colons of an IPv6 address are inside its brackets.
         Some((host, port)) if !port.contains(']') => (host, port),
@@ -136,12 +141,17 @@ fn normal<'a>(scheme: Option<&Scheme>, authority: &'a str) -> Cow<'a, str> {
 }
 
 fn normal_host(host: &str) -> Cow<'_, str> {
-    let literal = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    let literal = host
+        .strip_prefix('[')
+        .and_then(|host| host.strip_suffix(']'));
     if let Some(address) = literal.and_then(|literal| literal.parse::<Ipv6Addr>().ok()) {
         return Cow::Owned(format!("[{address}]"));
     }
     // The root's dot: `example.com.` is `example.com`, written so that no search domain is tried.
-    let host = host.strip_suffix('.').filter(|host| !host.is_empty()).unwrap_or(host);
+    let host = host
+        .strip_suffix('.')
+        .filter(|host| !host.is_empty())
+        .unwrap_or(host);
     if host.bytes().any(|byte| byte.is_ascii_uppercase()) {
         Cow::Owned(host.to_ascii_lowercase())
     } else {

@@ -134,7 +134,11 @@ impl Bucket {
                 };
                 continue;
             }
-            let from = if state & FULL == 0 { state } else { self.rates.full_at(now) & !FULL };
+            let from = if state & FULL == 0 {
+                state
+            } else {
+                self.rates.full_at(now) & !FULL
+            };
             // Before the state: whoever reads the state finds a time that is not older.
             self.newest.fetch_max(now, Ordering::AcqRel);
             match self.swap(state, from.wrapping_sub(TOKEN)) {

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 /// How long to wait before a retry: exponential, jittered, capped.
 ///
-/// Pure: the random number is an argument, there is no clock and no state. For retry `n`, counted from 1, the
-/// ceiling is `min(max, base × 2^(n-1))`; what is waited under it is a matter of jitter:
+/// Pure: the random number is an argument, there is no clock and no state. For retry `n`, counted
+/// from 1, the ceiling is `min(max, base × 2^(n-1))`; what is waited under it is a matter of
+/// jitter:
 ///
 /// | jitter | wait, without a hint |
 /// |---|---|
@@ -13,16 +14,19 @@ use std::time::Duration;
 /// | [decorrelated](Self::with_decorrelated_jitter) | uniform in `base..=max(base, 3 × previous)`, both ends capped |
 /// | [none](Self::without_jitter) | `ceiling` |
 ///
-/// The cap is applied before the jitter is drawn, so that waits at the cap are still spread and never exceed it.
-/// Where the base is above the maximum, the maximum wins.
+/// The cap is applied before the jitter is drawn, so that waits at the cap are still spread and
+/// never exceed it. Where the base is above the maximum, the maximum wins.
 ///
-/// A server's hint (`Retry-After`) is a floor: the wait is `max(backoff, hint)`, plus up to half the hint of jitter
-/// upwards, so that a fleet which was told the same does not return in one instant. `max` does not bound a hint:
-/// whether a hint is too long is the policy's `max_retry_after`.
+/// A server's hint (`Retry-After`) is a floor: the wait is `max(backoff, hint)`, plus up to half
+/// the hint of jitter upwards, so that a fleet which was told the same does not return in one
+/// instant. `max` does not bound a hint: whether a hint is too long is the policy's
+/// `max_retry_after`.
 ///
-/// Every `Duration` has a meaning, zero and [`Duration::MAX`] included; whatever overflows is the longest wait.
+/// Every `Duration` has a meaning, zero and [`Duration::MAX`] included; whatever overflows is the
+/// longest wait.
 ///
-/// The default is 50 ms, at most 20 s, full jitter, and a base of 1 s for [throttled](Self::throttled) answers.
+/// The default is 50 ms, at most 20 s, full jitter, and a base of 1 s for
+/// [throttled](Self::throttled) answers.
 ///
 /// ```
 /// use std::time::Duration;
@@ -78,8 +82,9 @@ impl Backoff {
 
     /// Draws waits from the base to three times the previous wait.
     ///
-    /// A previous wait of zero, which is that there was none, counts as the base: a first wait is at most three
-    /// times the base. After a previous wait that was cut short below a third of the base, the base is the wait.
+    /// A previous wait of zero, which is that there was none, counts as the base: a first wait is
+    /// at most three times the base. After a previous wait that was cut short below a third of the
+    /// base, the base is the wait.
     pub const fn with_decorrelated_jitter(mut self) -> Self {
         self.jitter = Jitter::Decorrelated;
         self
@@ -101,8 +106,8 @@ impl Backoff {
 
     /// The base for throttled answers (429, 503) that bring no hint.
     ///
-    /// The default is 1 s, or the ordinary base where that is longer: by default nobody comes back sooner to an
-    /// upstream that is overloaded.
+    /// The default is 1 s, or the ordinary base where that is longer: by default nobody comes back
+    /// sooner to an upstream that is overloaded.
     pub const fn with_throttled_base(mut self, base: Duration) -> Self {
         self.throttled_base = Some(base);
         self
@@ -142,10 +147,12 @@ impl Backoff {
 
     /// The wait before retry number `retry`, counted from 1 (zero counts as 1).
     ///
-    /// - `previous`: the wait before the previous retry, zero if there was none; only decorrelated jitter asks;
+    /// - `previous`: the wait before the previous retry, zero if there was none; only decorrelated
+    ///   jitter asks;
     /// - `retry_after`: the server's hint, see [`retry_after::parse`](crate::retry_after::parse);
-    /// - `random`: a number from 0 to 1; outside of it the nearest of the two, and 1 for NaN. The wait never falls
-    ///   as it rises, and at 1 it is the longest one. The one number decides the wait and the jitter of the hint.
+    /// - `random`: a number from 0 to 1; outside of it the nearest of the two, and 1 for NaN. The
+    ///   wait never falls as it rises, and at 1 it is the longest one. The one number decides the
+    ///   wait and the jitter of the hint.
     pub fn delay(
         &self,
         retry: u32,
@@ -183,8 +190,8 @@ impl Backoff {
             0 => base,
             previous => previous,
         };
-        // Not below the base, even if the previous wait was cut short: the range is never empty. (And no overflow:
-        // a third of `u128` is far above any `Duration`.)
+        // Not below the base, even if the previous wait was cut short: the range is never empty.
+        // (And no overflow: a third of `u128` is far above any `Duration`.)
         let longest = base.max(3 * previous);
         random.between(base.min(max), longest.min(max))
     }
@@ -224,7 +231,8 @@ impl Fraction {
     /// `low` at 0, `high` at 1, rounded down between them.
     fn between(self, low: u128, high: u128) -> Duration {
         let span = high.saturating_sub(low);
-        // In two parts, because nanoseconds take up to 94 bits: together the product would need 147.
+        // In two parts, because nanoseconds take up to 94 bits: together the product would need
+        // 147.
         let (whole, rest) = (span >> Self::BITS, span & (Self::ONE - 1));
         duration(low + whole * self.0 + ((rest * self.0) >> Self::BITS))
     }

@@ -6,8 +6,9 @@ use tokio::time::Instant;
 
 /// Until when a call may go on, its attempts, waits and everything between included.
 ///
-/// A request extension: `request.extensions_mut().insert(Deadline::after(..))`. The earlier of the request's and the
-/// layer's counts, which is `min`: deadlines are ordered in time, and *never* comes last.
+/// A request extension: `request.extensions_mut().insert(Deadline::after(..))`. The earlier of the
+/// request's and the layer's counts, which is `min`: deadlines are ordered in time, and *never*
+/// comes last.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -28,8 +29,8 @@ enum End {
     Never,
 }
 
-/// An instant closer than this to the last one that can be represented is as good as never: tokio rounds the end of a
-/// timer up to the next millisecond, and must not overflow.
+/// An instant closer than this to the last one that can be represented is as good as never: tokio
+/// rounds the end of a timer up to the next millisecond, and must not overflow.
 const TIMER_ROUNDING: Duration = Duration::from_secs(1);
 
 impl Deadline {
@@ -41,7 +42,8 @@ impl Deadline {
         }
     }
 
-    /// After `timeout` from now. What is too long to be represented, like [`Duration::MAX`], is never.
+    /// After `timeout` from now. What is too long to be represented, like [`Duration::MAX`], is
+    /// never.
     pub fn after(timeout: Duration) -> Self {
         match Instant::now().checked_add(timeout) {
             Some(instant) => Self::at(instant),

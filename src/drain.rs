@@ -8,9 +8,9 @@ use tokio::sync::Notify;
 
 /// Tells calls that the process is about to stop: no new retry, no further wait.
 ///
-/// Every clone is a handle to the same drain; give one to `RetryLayer::with_drain` and keep another. Once started,
-/// calls that wait for a retry end at once with their last outcome, no further retry is permitted, and attempts in
-/// flight run on. There is no way back.
+/// Every clone is a handle to the same drain; give one to `RetryLayer::with_drain` and keep
+/// another. Once started, calls that wait for a retry end at once with their last outcome, no
+/// further retry is permitted, and attempts in flight run on. There is no way back.
 ///
 /// ```
 /// use tower_http_retry::Drain;
@@ -55,8 +55,9 @@ impl Drain {
     pub fn started(&self) -> impl Future<Output = ()> + Send + use<> {
         let drain = self.clone();
         async move {
-            // `notify_waiters` reaches every `Notified` that exists, polled or not. So one that is made before the
-            // flag is read misses nothing: either the flag is up, or the notification is still to come.
+            // `notify_waiters` reaches every `Notified` that exists, polled or not. So one that is
+            // made before the flag is read misses nothing: either the flag is up, or the
+            // notification is still to come.
             let notified = drain.state.started.notified();
             if !drain.is_draining() {
                 notified.await;

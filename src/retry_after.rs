@@ -4,18 +4,21 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::header::{DATE, HeaderMap, HeaderValue};
 
-/// The wait that a response's headers ask for, at the wall clock time `now`; `None` if they ask for none.
+/// The wait that a response's headers ask for, at the wall clock time `now`; `None` if they ask for
+/// none.
 ///
 /// The first of these that is valid counts:
 ///
 /// 1. `retry-after-ms` and then `x-ms-retry-after-ms`: milliseconds;
-/// 2. `Retry-After` (RFC 9110 §10.2.3): seconds, or one of the three HTTP-date forms, relative to the response's own
-///    `Date` if it has a valid one, so that a client's wrong clock does no harm, and to `now` otherwise.
+/// 2. `Retry-After` (RFC 9110 §10.2.3): seconds, or one of the three HTTP-date forms, relative to
+///    the response's own `Date` if it has a valid one, so that a client's wrong clock does no harm,
+///    and to `now` otherwise.
 ///
-/// Numbers are digits and nothing else: no sign, no fraction, no exponent, no unit. A number too large for a
-/// `Duration` is longer than any limit: [`Duration::MAX`]. A date in the past is zero, as is `0`: a hint all the same.
-/// Of several lines of one header the longest valid one counts. Whatever is malformed is ignored, like dates that do
-/// not exist, a weekday that does not belong to its date, or lines that somebody joined (`7, 2`).
+/// Numbers are digits and nothing else: no sign, no fraction, no exponent, no unit. A number too
+/// large for a `Duration` is longer than any limit: [`Duration::MAX`]. A date in the past is zero,
+/// as is `0`: a hint all the same. Of several lines of one header the longest valid one counts.
+/// Whatever is malformed is ignored, like dates that do not exist, a weekday that does not belong
+/// to its date, or lines that somebody joined (`7, 2`).
 ///
 /// ```
 /// # use std::time::{Duration, SystemTime};
@@ -90,8 +93,9 @@ fn http_date(value: &str, now: SystemTime) -> Option<SystemTime> {
     }
 }
 
-/// RFC 9110 §5.6.7: a two-digit year that seems to be more than 50 years ahead lies in the past. `httpdate` has a fixed
-/// century instead, so it is given the whole year, and checks the rest: positions, calendar, weekday.
+/// RFC 9110 §5.6.7: a two-digit year that seems to be more than 50 years ahead lies in the past.
+/// `httpdate` has a fixed century instead, so it is given the whole year, and checks the rest:
+/// positions, calendar, weekday.
 fn rfc850_date(value: &str, now: SystemTime) -> Option<SystemTime> {
     let (weekday, rest) = value.split_once(", ")?;
     let weekday = WEEKDAYS.contains(&weekday).then(|| weekday.get(..3))??;

@@ -102,7 +102,8 @@ fn backoff_series() {
                         }
                     }
                 }
-                // Differs: the first retry is not immediate. From the second on the ceilings are the same.
+                // Differs: the first retry is not immediate. From the second on the ceilings are
+                // the same.
                 "urllib3" => {
                     let base = Duration::from_secs_f64(given["factor"].as_f64().unwrap());
                     let max = Duration::from_secs(given["max_s"].as_u64().unwrap());
@@ -116,7 +117,8 @@ fn backoff_series() {
                     assert_eq!((ours[0], theirs[0]), (base, ZERO));
                     assert_eq!(ours[1..], theirs[1..]);
                 }
-                // Differs: plain decorrelated jitter. In the middle the next wait is (base + 3 × previous) / 2.
+                // Differs: plain decorrelated jitter. In the middle the next wait is (base + 3 ×
+                // previous) / 2.
                 "polly_decorrelated_v2" => {
                     let backoff = exponential(given).with_decorrelated_jitter();
                     let ours = walk(backoff, [0.5; 5])
@@ -391,8 +393,8 @@ fn bo_06_an_unlimited_maximum_saturates_too() {
     }
 }
 
-/// The case wants a previous wait of zero to leave at most 1002 ms as well. By behaviour §8 zero, which is that there was
-/// none, counts as the base.
+/// The case wants a previous wait of zero to leave at most 1002 ms as well. By behaviour §8 zero,
+/// which is that there was none, counts as the base.
 #[test]
 fn bo_07_a_previous_wait_below_the_base_leaves_no_empty_range() {
     let backoff = Backoff::exponential(ms(1_000), ms(10_000)).with_decorrelated_jitter();

@@ -201,7 +201,8 @@ mod tables {
             match case.id.as_str() {
                 // Differs: not "do not retry", but ignored.
                 "grpc-pushback-01" => assert_eq!(hint, None),
-                // Differs: not "do not retry". The case says ignored; by behaviour §8 the longest line counts.
+                // Differs: not "do not retry". The case says ignored; by behaviour §8 the longest
+                // line counts.
                 "grpc-pushback-03" => assert_eq!(hint, Some(ms(100))),
                 _ => {
                     assert!(!case.differs());
@@ -214,7 +215,8 @@ mod tables {
         });
     }
 
-    /// The wait before the first retry, at its longest, as go-retryablehttp's test has it: a hint or none.
+    /// The wait before the first retry, at its longest, as go-retryablehttp's test has it: a hint
+    /// or none.
     fn rate_limited(given: &Value) -> (Backoff, Option<Duration>) {
         let max = secs(&given["max_s"]);
         let backoff =

@@ -1,4 +1,5 @@
-//! The tables under `tests/vectors`: public facts about other retry systems, in the schema `retry-vectors/1`.
+//! The tables under `tests/vectors`: public facts about other retry systems, in the schema
+//! `retry-vectors/1`.
 
 use std::path::Path;
 
@@ -72,8 +73,8 @@ pub(crate) fn of_kind(kind: &str) -> Vec<Case> {
     cases.filter(|case| case.kind == kind).collect()
 }
 
-/// Checks every case of `kind` but the `skipped`, which are named with the reason. There must be `checked` others: a
-/// case that appears, disappears or is left out in silence fails the test.
+/// Checks every case of `kind` but the `skipped`, which are named with the reason. There must be
+/// `checked` others: a case that appears, disappears or is left out in silence fails the test.
 pub(crate) fn check(kind: &str, checked: usize, skipped: &[(&str, &str)], test: impl Fn(&Case)) {
     let cases = of_kind(kind);
     for (id, _) in skipped {

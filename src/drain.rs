@@ -78,8 +78,14 @@ impl fmt::Debug for Drain {
 mod tests {
     use std::pin::pin;
     use std::task::{Context, Poll, Waker};
+    use std::time::Duration;
+
+    use tokio::time::timeout;
 
     use super::*;
+
+    /// Only a test that fails waits for so long.
+    const SOON: Duration = Duration::from_secs(10);
 
     fn is_ready(started: std::pin::Pin<&mut impl Future<Output = ()>>) -> bool {
         started.poll(&mut Context::from_waker(Waker::noop())) == Poll::Ready(())
@@ -123,7 +129,7 @@ mod tests {
         assert!(is_ready(unpolled.as_mut()));
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn waiting_outlives_the_handle_it_came_from() {
         let drain = Drain::new();
         let waiting = {
@@ -132,7 +138,7 @@ mod tests {
         };
         tokio::task::yield_now().await;
         drain.start();
-        waiting.await.unwrap();
+        timeout(SOON, waiting).await.unwrap().unwrap();
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -142,7 +148,7 @@ mod tests {
             let waiting: Vec<_> = (0..8).map(|_| tokio::spawn(drain.started())).collect();
             drain.start();
             for one in waiting {
-                one.await.unwrap();
+                timeout(SOON, one).await.unwrap().unwrap();
             }
         }
     }

@@ -1,14 +1,17 @@
 //! The retry budget: how many retries an upstream's real traffic allows.
 
 mod bucket;
+mod call;
 
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use tokio::time::Instant;
 
-use self::bucket::{Bucket, Change, Rates};
-use crate::ConfigError;
+pub(crate) use self::bucket::Rates;
+use self::bucket::{Bucket, Change};
+pub(crate) use self::call::CallBudget;
+use crate::{ConfigError, UpstreamKey};
 
 /// A retry budget: a bucket of tokens, one token a retry. Clones share the bucket.
 ///
@@ -45,6 +48,24 @@ struct Inner {
     bucket: Bucket,
     /// Time zero: when a token was first asked for. Until then the bucket is full.
     origin: OnceLock<Instant>,
+    /// Where this is the bucket of one upstream among others.
+    place: Option<Place>,
+}
+
+pub(crate) struct Place {
+    pub(crate) key: UpstreamKey,
+    pub(crate) upstreams: Weak<dyn Upstreams>,
+}
+
+/// The buckets that one of an upstream is among.
+///
+/// Full ones may be evicted. Whoever still holds one of those finds the bucket that took its place
+/// here, so that an upstream never has tokens in two.
+pub(crate) trait Upstreams: Send + Sync {
+    /// The bucket of this upstream, a new one if there is none.
+    fn get(&self, key: &UpstreamKey) -> Budget;
+    /// The bucket of this upstream.
+    fn find(&self, key: &UpstreamKey) -> Option<Budget>;
 }
 
 impl Budget {
@@ -58,54 +79,116 @@ impl Budget {
     /// Into a full bucket this is one load: nothing is written and no clock is read.
     #[inline]
     pub fn deposit(&self) {
-        self.inner.bucket.deposit();
+        self.add(Bucket::deposit);
     }
 
     /// Takes one token, if there is one. The token refunds itself unless it is spent.
     pub fn try_withdraw(&self) -> Option<Token> {
         match self.inner.bucket.withdraw(|| self.inner.now()) {
-            Change::Done => Some(Token {
-                budget: Some(self.clone()),
-            }),
-            Change::Empty | Change::Retired => None,
+            Change::Done => Some(Token::of(self.clone())),
+            Change::Refused => None,
+            Change::Retired => self.new_successor()?.try_withdraw(),
         }
     }
 
     /// Whether there is no whole token now. Only a peek: another thread may be faster.
     pub fn is_empty(&self) -> bool {
+        if self.is_retired() {
+            return self.successor().is_some_and(|next| next.is_empty());
+        }
         self.inner.bucket.is_empty(|| self.inner.now())
     }
 
     /// The tokens there are now, 0 to the capacity, with their fraction.
     pub fn balance(&self) -> f64 {
+        if self.is_retired()
+            && let Some(next) = self.successor()
+        {
+            return next.balance();
+        }
         self.inner.bucket.balance(|| self.inner.now())
     }
 
+    /// A bucket on its own.
+    pub(crate) fn with_rates(rates: Rates) -> Self {
+        Self::new(rates, None)
+    }
+
+    /// The bucket of one upstream among others.
+    pub(crate) fn placed(rates: Rates, place: Place) -> Self {
+        Self::new(rates, Some(place))
+    }
+
+    /// Whose bucket this is among others.
+    pub(crate) fn key(&self) -> Option<&UpstreamKey> {
+        self.inner.place.as_ref().map(|place| &place.key)
+    }
+
+    /// Evicts the bucket, for good, if it is full.
+    pub(crate) fn retire(&self) -> bool {
+        self.inner.bucket.retire(|| self.inner.now())
+    }
+
     /// Whether both are one bucket.
-    pub(crate) fn same(&self, other: &Self) -> bool {
+    pub(crate) fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
 
-    fn with_rates(rates: Rates) -> Self {
+    #[inline]
+    pub(crate) fn is_retired(&self) -> bool {
+        self.inner.bucket.is_retired()
+    }
+
+    fn new(rates: Rates, place: Option<Place>) -> Self {
+        let (bucket, origin) = (Bucket::new(rates), OnceLock::new());
         Self {
             inner: Arc::new(Inner {
-                bucket: Bucket::new(rates),
-                origin: OnceLock::new(),
+                bucket,
+                origin,
+                place,
             }),
         }
+    }
+
+    /// Whether anything was added.
+    #[inline]
+    fn add(&self, change: fn(&Bucket) -> Change) -> bool {
+        match change(&self.inner.bucket) {
+            Change::Done => true,
+            Change::Refused => false,
+            Change::Retired => self.successor().is_some_and(|next| next.add(change)),
+        }
+    }
+
+    /// What took the place of this evicted bucket. None is as good as a full one.
+    #[cold]
+    fn successor(&self) -> Option<Self> {
+        let place = self.inner.place.as_ref()?;
+        place.upstreams.upgrade()?.find(&place.key)
+    }
+
+    /// The same, made if there is none.
+    #[cold]
+    fn new_successor(&self) -> Option<Self> {
+        let place = self.inner.place.as_ref()?;
+        Some(place.upstreams.upgrade()?.get(&place.key))
     }
 }
 
 impl Default for Budget {
     /// Ratio 0.2, floor 10 per second, capacity 100.
     fn default() -> Self {
-        BudgetBuilder::default().with_defaults()
+        Self::with_rates(BudgetBuilder::default().unchecked())
     }
 }
 
 impl fmt::Debug for Budget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Budget").finish_non_exhaustive()
+        let mut debug = f.debug_struct("Budget");
+        if let Some(key) = self.key() {
+            debug.field("upstream", key);
+        }
+        debug.finish_non_exhaustive()
     }
 }
 
@@ -158,7 +241,7 @@ impl BudgetBuilder {
         self.rates().map(Budget::with_rates)
     }
 
-    fn rates(&self) -> Result<Rates, ConfigError> {
+    pub(crate) fn rates(&self) -> Result<Rates, ConfigError> {
         if !(0.0..=1000.0).contains(&self.ratio) {
             return Err(ConfigError::new(
                 "ratio",
@@ -167,11 +250,11 @@ impl BudgetBuilder {
             ));
         }
         if !self.floor_per_second.is_finite() || self.floor_per_second < 0.0 {
-            let reason = "it is a finite number, not below 0";
+            let (setting, value) = ("floor_per_second", self.floor_per_second);
             return Err(ConfigError::new(
-                "floor_per_second",
-                self.floor_per_second,
-                reason,
+                setting,
+                value,
+                "it is finite and not below 0",
             ));
         }
         if self.capacity == 0 {
@@ -181,12 +264,12 @@ impl BudgetBuilder {
                 "it is at least 1",
             ));
         }
-        Ok(Rates::new(self.ratio, self.floor_per_second, self.capacity))
+        Ok(self.unchecked())
     }
 
-    /// The defaults need no check.
-    fn with_defaults(self) -> Budget {
-        Budget::with_rates(Rates::new(self.ratio, self.floor_per_second, self.capacity))
+    /// For the defaults, which need no check.
+    pub(crate) fn unchecked(&self) -> Rates {
+        Rates::new(self.ratio, self.floor_per_second, self.capacity)
     }
 }
 
@@ -206,10 +289,17 @@ impl Default for BudgetBuilder {
 #[derive(Debug)]
 #[must_use = "a token that is dropped goes back to its budget"]
 pub struct Token {
+    /// Where it goes back to.
     budget: Option<Budget>,
 }
 
 impl Token {
+    fn of(budget: Budget) -> Self {
+        Self {
+            budget: Some(budget),
+        }
+    }
+
     /// The retry is sent: the token is gone.
     pub fn spend(mut self) {
         self.budget = None;
@@ -219,7 +309,7 @@ impl Token {
 impl Drop for Token {
     fn drop(&mut self) {
         if let Some(budget) = self.budget.take() {
-            budget.inner.bucket.refund();
+            budget.add(Bucket::refund);
         }
     }
 }

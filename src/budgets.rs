@@ -1,15 +1,22 @@
 //! Retry budgets per upstream.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+mod upstreams;
+
+use std::sync::Arc;
 
 use http::request::Parts;
 
+use self::upstreams::Upstreams;
+use crate::budget::{CallBudget, Rates};
+use crate::upstream_key::UpstreamRef;
 use crate::{Budget, BudgetBuilder, ConfigError, UpstreamKey};
 
 /// One [`Budget`] per upstream. Clones share them.
 ///
-/// The default has a bucket with default settings for each of at most 1024 upstreams.
+/// The default has a bucket with default settings for each of at most 1024 upstreams. A bucket that
+/// is full again is as good as none: it makes room for a new upstream. While no bucket is full, new
+/// upstreams share one more, the overflow. So a hostile set of authorities, however large, takes
+/// neither memory nor another upstream's tokens.
 #[derive(Debug, Clone)]
 pub struct Budgets {
     kind: Kind,
@@ -20,14 +27,6 @@ enum Kind {
     Off,
     Shared(Budget),
     PerUpstream(Arc<Upstreams>),
-}
-
-#[derive(Debug)]
-struct Upstreams {
-    settings: BudgetBuilder,
-    max: usize,
-    budgets: Mutex<HashMap<UpstreamKey, Budget>>,
-    overflow: Budget,
 }
 
 impl Budgets {
@@ -48,45 +47,62 @@ impl Budgets {
         Self { kind: Kind::Off }
     }
 
-    /// The budget of this upstream; `None` where budgets are turned off.
+    /// The budget of this upstream, made if there is none yet. `None` where budgets are turned off.
+    ///
+    /// May be kept: it stays the upstream's budget, whatever is evicted.
     pub fn get(&self, key: &UpstreamKey) -> Option<Budget> {
         match &self.kind {
             Kind::Off => None,
             Kind::Shared(budget) => Some(budget.clone()),
-            Kind::PerUpstream(upstreams) => Some(upstreams.get(key)),
+            Kind::PerUpstream(upstreams) => Some(upstreams.get(&key.as_ref())),
         }
     }
 
-    /// The budget of a request's upstream. `cache` is the service's own: what it asked for last.
-    pub(crate) fn for_request(&self, parts: &Parts, _cache: &mut Option<Budget>) -> Option<Budget> {
-        self.get(&UpstreamKey::of(parts))
+    fn per_upstream(rates: Rates, max: usize) -> Self {
+        Self {
+            kind: Kind::PerUpstream(Upstreams::new(rates, max)),
+        }
     }
+
+    /// The budget of a call, by its request. `last` is the service's own: whom it called last,
+    /// since most call one upstream again and again.
+    #[inline]
+    pub(crate) fn for_call(&self, parts: &Parts, last: &mut Option<Budget>) -> Option<CallBudget> {
+        let budget = match &self.kind {
+            Kind::Off => return None,
+            Kind::Shared(budget) => budget.clone(),
+            Kind::PerUpstream(upstreams) => match last {
+                Some(last) if serves(last, parts) => last.clone(),
+                Some(_) | None => {
+                    let budget = upstreams.get(&UpstreamRef::of(parts));
+                    *last = Some(budget.clone());
+                    budget
+                }
+            },
+        };
+        Some(CallBudget::new(budget, &parts.extensions))
+    }
+}
+
+/// The overflow has no key and serves nobody for longer than a call.
+#[inline]
+fn serves(budget: &Budget, parts: &Parts) -> bool {
+    budget.key().is_some_and(|key| key.is_spelled_in(parts)) && !budget.is_retired()
 }
 
 impl Default for Budgets {
     fn default() -> Self {
-        BudgetsBuilder::default().with_defaults()
+        let BudgetsBuilder {
+            budget,
+            max_upstreams,
+        } = BudgetsBuilder::default();
+        Self::per_upstream(budget.unchecked(), max_upstreams)
     }
 }
 
 impl From<Budget> for Budgets {
     fn from(budget: Budget) -> Self {
         Self::shared(budget)
-    }
-}
-
-impl Upstreams {
-    fn get(&self, key: &UpstreamKey) -> Budget {
-        let mut budgets = self.budgets.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(budget) = budgets.get(key) {
-            return budget.clone();
-        }
-        if budgets.len() >= self.max {
-            return self.overflow.clone();
-        }
-        let budget = self.settings.clone().build().unwrap_or_default();
-        budgets.insert(key.clone(), budget.clone());
-        budget
     }
 }
 
@@ -127,28 +143,16 @@ impl BudgetsBuilder {
     ///
     /// As [`BudgetBuilder::build`]; and a `max_upstreams` of 0.
     pub fn build(self) -> Result<Budgets, ConfigError> {
+        let rates = self.budget.rates()?;
         if self.max_upstreams == 0 {
-            let reason = "it is at least 1; `Budgets::shared` has one bucket for all";
+            let reason = "it is at least 1; `Budgets::shared` has one budget for all";
             return Err(ConfigError::new(
                 "max_upstreams",
                 self.max_upstreams,
                 reason,
             ));
         }
-        self.budget.clone().build()?;
-        Ok(self.with_defaults())
-    }
-
-    fn with_defaults(self) -> Budgets {
-        let overflow = self.budget.clone().build().unwrap_or_default();
-        Budgets {
-            kind: Kind::PerUpstream(Arc::new(Upstreams {
-                settings: self.budget,
-                max: self.max_upstreams,
-                budgets: Mutex::default(),
-                overflow,
-            })),
-        }
+        Ok(Budgets::per_upstream(rates, self.max_upstreams))
     }
 }
 

@@ -37,7 +37,7 @@ const NANOS_PER_SECOND: u128 = 1_000_000_000;
 
 /// What a bucket holds and gains, in its own units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Rates {
+pub(crate) struct Rates {
     capacity: u64,
     deposit: u64,
     /// In steps per second.
@@ -57,9 +57,9 @@ pub(super) struct Bucket {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Change {
     Done,
-    /// Nothing to withdraw.
-    Empty,
-    /// The bucket was evicted; somebody else has its place.
+    /// Nothing changed: no token to withdraw, or no room to add any.
+    Refused,
+    /// The bucket was evicted; another one has its place.
     Retired,
 }
 
@@ -122,7 +122,7 @@ impl Bucket {
             let now = clock().max(self.newest.load(Ordering::Acquire));
             let level = self.level(state, now);
             if level < TOKEN {
-                return Change::Empty;
+                return Change::Refused;
             }
             if level == self.rates.capacity && state & FULL == 0 {
                 // First write down that it is full, then take from that: `newest` may not move on
@@ -154,7 +154,7 @@ impl Bucket {
         // The hot path of a healthy upstream: one load, no write, no clock.
         let state = self.state.load(Ordering::Relaxed);
         if state & FULL != 0 && state != RETIRED {
-            return Change::Done;
+            return Change::Refused;
         }
         self.add(self.rates.deposit)
     }
@@ -199,7 +199,7 @@ impl Bucket {
                 return Change::Retired;
             }
             if state & FULL != 0 {
-                return Change::Done;
+                return Change::Refused;
             }
             // No clock here: full as of the newest withdrawal is full now.
             let newest = self.newest.load(Ordering::Acquire);

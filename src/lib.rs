@@ -17,7 +17,11 @@ pub mod retry_after;
 mod upstream_key;
 
 pub use backoff::Backoff;
+#[cfg(feature = "fs")]
+pub use body::FileBody;
 pub use body::{BodyState, BodyTrace, ReplayBody, Replayability};
+#[cfg(feature = "multipart")]
+pub use body::{Multipart, Part};
 pub use budget::{Budget, BudgetBuilder, Token};
 pub use budgets::{Budgets, BudgetsBuilder};
 pub use deadline::Deadline;

@@ -7,7 +7,7 @@ use std::{
     mem,
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 
 use bytes::Bytes;
@@ -101,11 +101,7 @@ impl Stream {
         });
         Content::Stream(Reader {
             stream,
-            at: Position {
-                next: 0,
-                taken: 0,
-                at_end: false,
-            },
+            at: Position::default(),
         })
     }
 
@@ -213,12 +209,14 @@ impl Tape {
 }
 
 /// Where in a stream a reader is.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 struct Position {
     /// The next frame of the record.
     next: usize,
     /// How many frames were taken when it had read all of the record.
     taken: u64,
+    /// How many bytes it has read.
+    sent: u64,
     at_end: bool,
 }
 
@@ -242,19 +240,25 @@ impl Reader {
         if recorder.is_some_and(Recorder::is_cut) {
             return Poll::Ready(Some(Err(Fault::CutOff.into())));
         }
-        match tape.replay(&mut self.at) {
-            Some(frame) => Poll::Ready(Some(Ok(frame))),
-            None => tape.take(&mut self.at, cx),
+        let frame = match tape.replay(&mut self.at) {
+            Some(frame) => Some(Ok(frame)),
+            None => ready!(tape.take(&mut self.at, cx)),
+        };
+        if let Some(Ok(frame)) = &frame {
+            let len = frame.data_ref().map_or(0, Bytes::len);
+            self.at.sent = self.at.sent.saturating_add(len as u64);
         }
+        Poll::Ready(frame)
     }
 
     pub(super) fn is_end_stream(&self) -> bool {
         self.at.at_end
     }
 
-    /// That of the start: [`Metered`](super::metered::Metered) counts from there.
+    /// What the source said at its start, less what was read: the same in every attempt, whatever the source
+    /// has learned since.
     pub(super) fn size_hint(&self) -> SizeHint {
-        less(&self.stream.start, 0)
+        less(&self.stream.start, self.at.sent)
     }
 }
 
@@ -298,3 +302,6 @@ impl Drop for Hold {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -95,3 +95,66 @@ impl From<reqwest::Body> for ReplayBody {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::{
+            BodyState, Replayability, Witness,
+            script::{body, drain},
+        },
+        *,
+    };
+
+    #[test]
+    fn what_is_in_memory_is_replayable_and_whole() {
+        let bodies: [ReplayBody; 8] = [
+            Bytes::from_static(b"abc").into(),
+            BytesMut::from(&b"abc"[..]).into(),
+            b"abc".to_vec().into(),
+            b"abc".to_vec().into_boxed_slice().into(),
+            String::from("abc").into(),
+            "abc".into(),
+            (&b"abc"[..]).into(),
+            Full::new(Bytes::from_static(b"abc")).into(),
+        ];
+        for replay in bodies {
+            assert_eq!(replay.replayability(), Replayability::Replayable);
+            assert_eq!(replay.state(), BodyState::Replayable);
+            assert_eq!(replay.size_hint().exact(), Some(3));
+            let mut source = replay.into_source();
+            for _ in 0..2 {
+                let mut body = body(source.attempt(Witness::new(), Some(3)));
+                assert_eq!(drain(&mut body).expect("whole").0, b"abc");
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_is_empty() {
+        let bodies: [ReplayBody; 6] = [
+            ().into(),
+            Empty::new().into(),
+            Full::default().into(),
+            Bytes::new().into(),
+            "".into(),
+            ReplayBody::default(),
+        ];
+        for body in bodies {
+            assert_eq!(body.replayability(), Replayability::Replayable);
+            assert_eq!(body.state(), BodyState::Empty);
+            assert_eq!(body.size_hint().exact(), Some(0));
+            assert!(body.is_end_stream());
+        }
+    }
+
+    #[cfg(feature = "reqwest")]
+    #[test]
+    fn the_bytes_of_reqwest_stay_bytes() {
+        let body = ReplayBody::from(reqwest::Body::from("abc"));
+        assert_eq!(body.state(), BodyState::Replayable);
+        let stream = reqwest::Body::wrap(super::super::script::Script::data(&["abc"]));
+        let body = ReplayBody::from(stream);
+        assert_eq!(body.state(), BodyState::Untouched);
+    }
+}

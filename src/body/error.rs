@@ -17,6 +17,8 @@ pub(super) enum Fault {
     Misdeclared { declared: u64, exact: u64 },
     #[error("the body was handed out before and not kept")]
     Gone,
+    #[error("the body is not as long as in the first attempt")]
+    Resized,
 }
 
 /// The error of a body's own source, shared: HTTP/2 clients lose it, so the call keeps a second handle.
@@ -54,4 +56,12 @@ pub(crate) enum OpenError {
     Failed(BoxError),
     /// It could be opened, and is not what the first attempt carried.
     Changed(BoxError),
+}
+
+impl From<OpenError> for BoxError {
+    fn from(error: OpenError) -> Self {
+        match error {
+            OpenError::Failed(error) | OpenError::Changed(error) => error,
+        }
+    }
 }

@@ -12,7 +12,6 @@ use super::{PolledFrame, content::Content, error::Fault, trace::Recorder};
 /// long (evidence D8s, A8), so both become errors here, before the client can send them.
 pub(super) struct Metered {
     content: Content,
-    start: SizeHint,
     /// What `content-length` or the body itself promised.
     expected: Option<u64>,
     sent: u64,
@@ -25,7 +24,6 @@ impl Metered {
         let expected = declared.or(start.exact());
         Self {
             content,
-            start,
             expected,
             sent: 0,
             over: false,
@@ -83,10 +81,8 @@ impl Metered {
         self.over || (self.content.is_end_stream() && self.short().is_none())
     }
 
-    /// What the body said at its start, less what was sent: the same in every attempt, whatever a stream
-    /// has learned about its length since the first.
     pub(super) fn size_hint(&self) -> SizeHint {
-        less(&self.start, self.sent)
+        self.content.size_hint()
     }
 
     fn short(&self) -> Option<Fault> {

@@ -1,16 +1,23 @@
 //! Request bodies that can be sent again.
 
 mod buffered;
+mod chain;
 mod content;
 mod convert;
 mod erased;
 mod error;
+mod factory;
+#[cfg(feature = "fs")]
+mod file;
 mod metered;
+#[cfg(feature = "multipart")]
+mod multipart;
 mod record;
 #[cfg(test)]
 mod script;
 mod source;
 mod state;
+mod template;
 mod trace;
 
 use std::{
@@ -22,9 +29,20 @@ use std::{
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
-use self::{content::Content, erased::erase, trace::Recorder};
+use self::{
+    chain::Chain,
+    content::Content,
+    erased::erase,
+    factory::{Encoded, Factory, Supplier},
+    template::Unopened,
+    trace::Recorder,
+};
 use crate::BoxError;
 
+#[cfg(feature = "fs")]
+pub use self::file::FileBody;
+#[cfg(feature = "multipart")]
+pub use self::multipart::{Multipart, Part};
 pub(crate) use self::{
     error::OpenError,
     source::{Opened, Source},
@@ -88,6 +106,60 @@ impl ReplayBody {
         B::Error: Into<BoxError>,
     {
         Self::new(Content::buffered(erase(body), limit))
+    }
+
+    /// A value that is encoded when its bytes are first needed, once for all attempts: replayable.
+    pub fn encoded<T, O, E>(
+        value: T,
+        encode: impl Fn(&T) -> Result<O, E> + Send + Sync + 'static,
+    ) -> Self
+    where
+        T: Send + Sync + 'static,
+        O: Into<Bytes>,
+        E: Into<BoxError>,
+    {
+        Self::new(Content::Unopened(Box::new(Unopened::new(Encoded::new(
+            value, encode,
+        )))))
+    }
+
+    /// A function that makes the body of each attempt, replayable as `mark` declares: by it the caller promises
+    /// that all bodies are the same. One of another exact length is not sent. With
+    /// [`OneShot`](Replayability::OneShot) it is asked once, here.
+    pub fn factory<B>(mark: Replayability, make: impl Fn() -> B + Send + Sync + 'static) -> Self
+    where
+        B: Body + Send + 'static,
+        B::Data: Send,
+        B::Error: Into<BoxError>,
+    {
+        match mark {
+            Replayability::OneShot => Self::one_shot(make()),
+            Replayability::Reopenable | Replayability::Replayable => Self::new(Content::Unopened(
+                Box::new(Unopened::new(Factory::new(mark, make))),
+            )),
+        }
+    }
+
+    /// A body that is opened for each attempt, before anything of the attempt is sent, so that a failure to open
+    /// it leaves nothing half done. The caller promises that it is the same each time; one of another exact length
+    /// is not sent.
+    pub fn reopenable<F, Fut, B, E>(open: F) -> Self
+    where
+        F: Fn() -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<B, E>> + Send + 'static,
+        B: Body + Send + 'static,
+        B::Data: Send,
+        B::Error: Into<BoxError>,
+        E: Into<BoxError>,
+    {
+        Self::new(Content::Unopened(Box::new(Unopened::new(Supplier::new(
+            open,
+        )))))
+    }
+
+    /// Several bodies as one, as replayable as the weakest of them. Trailers of all parts come at the end.
+    pub fn chain(parts: impl IntoIterator<Item = ReplayBody>) -> Self {
+        Self::new(Chain::content(parts))
     }
 
     /// What the body declares.

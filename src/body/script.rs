@@ -53,8 +53,13 @@ impl Script {
         Self::new(chunks.iter().map(|chunk| data(chunk)))
     }
 
-    pub(super) fn exact(mut self, len: u64) -> Self {
-        self.hint = SizeHint::with_exact(len);
+    pub(super) fn exact(self, len: u64) -> Self {
+        self.hint(SizeHint::with_exact(len))
+    }
+
+    /// What it says of its size at its start; it knows nothing of it later.
+    pub(super) fn hint(mut self, hint: SizeHint) -> Self {
+        self.hint = hint;
         self
     }
 
@@ -178,4 +183,31 @@ pub(super) fn body(opened: Opened) -> ReplayBody {
         Opened::Opening(_) => panic!("it has to be opened first"),
         Opened::Failed(error) => panic!("{error:?}"),
     }
+}
+
+/// What an attempt sends, once it is opened.
+pub(super) async fn open(opened: Opened) -> Result<ReplayBody, super::OpenError> {
+    match opened {
+        Opened::Body(body) => Ok(body),
+        Opened::Opening(opening) => opening.await,
+        Opened::Failed(error) => Err(error),
+    }
+}
+
+/// The next attempt's body, opened.
+pub(super) async fn next(source: &mut super::Source) -> Result<ReplayBody, super::OpenError> {
+    open(source.attempt(super::Witness::new(), None)).await
+}
+
+/// All data of a body that waits for real.
+pub(super) async fn collect(body: ReplayBody) -> Result<Bytes, String> {
+    use http_body_util::BodyExt;
+    body.collect()
+        .await
+        .map(|all| all.to_bytes())
+        .map_err(|error| {
+            error
+                .source()
+                .map_or_else(|| error.to_string(), |cause| cause.to_string())
+        })
 }

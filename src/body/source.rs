@@ -7,9 +7,11 @@ use bytes::Bytes;
 use super::{
     BodyState, ReplayBody, Replayability,
     buffered::Hold,
+    chain::KeptChain,
     content::Content,
     error::{Fault, OpenError},
     metered::Metered,
+    template::{self, Made, Open, Template},
     trace::{Recorder, Witness},
 };
 
@@ -28,6 +30,9 @@ pub(super) enum Kept {
     Empty(Replayability),
     Bytes(Bytes),
     Stream(Hold),
+    /// What makes the bodies, and the first of them where it is made already.
+    Template(Arc<dyn Template>, Option<Box<Made>>),
+    Chain(KeptChain),
 }
 
 /// The next attempt's body.
@@ -63,7 +68,11 @@ impl ReplayBody {
         match content {
             Content::Empty(_) | Content::Bytes(_) => send.opened(Ok(content)),
             // The source goes at once, so the stream keeps nothing for another attempt.
-            Content::Stream(_) | Content::Metered(_) => send.open(&mut content.keep()),
+            Content::Stream(_)
+            | Content::Unopened(_)
+            | Content::Made(_)
+            | Content::Chain(_)
+            | Content::Metered(_) => send.open(&mut content.keep()),
         }
     }
 }
@@ -110,19 +119,36 @@ impl fmt::Debug for Source {
 }
 
 impl Kept {
-    fn replayability(&self) -> Replayability {
+    pub(super) fn replayability(&self) -> Replayability {
         match self {
             Self::Empty(mark) => *mark,
             Self::Bytes(_) => Replayability::Replayable,
             Self::Stream(hold) => hold.stream().replayability(),
+            Self::Template(template, _) => template.replayability(),
+            Self::Chain(chain) => chain.replayability(),
         }
     }
 
-    fn state(&self) -> BodyState {
+    pub(super) fn state(&self) -> BodyState {
         match self {
             Self::Empty(_) => BodyState::Empty,
             Self::Bytes(_) => BodyState::Replayable,
             Self::Stream(hold) => hold.stream().state(),
+            Self::Template(template, _) => template::state(&**template),
+            Self::Chain(chain) => chain.state(),
+        }
+    }
+
+    pub(super) fn open(&mut self) -> Open {
+        match self {
+            Self::Empty(mark) => Open::Now(Ok(Content::Empty(*mark))),
+            Self::Bytes(bytes) => Open::Now(Ok(Content::Bytes(bytes.clone()))),
+            Self::Stream(hold) => Open::Now(Ok(Content::Stream(hold.reader()))),
+            Self::Template(template, made) => match made.take() {
+                Some(made) => Open::Now(Ok(Content::Made(made))),
+                None => Arc::clone(template).open(),
+            },
+            Self::Chain(chain) => chain.open(),
         }
     }
 }
@@ -136,10 +162,11 @@ struct Sending {
 
 impl Sending {
     fn open(self, kept: &mut Kept) -> Opened {
-        match kept {
-            Kept::Empty(mark) => self.opened(Ok(Content::Empty(*mark))),
-            Kept::Bytes(bytes) => self.opened(Ok(Content::Bytes(bytes.clone()))),
-            Kept::Stream(hold) => self.opened(Ok(Content::Stream(hold.reader()))),
+        match kept.open() {
+            Open::Now(content) => self.opened(content),
+            Open::Later(opening) => {
+                Opened::Opening(Box::pin(async move { self.body(opening.await?) }))
+            }
         }
     }
 
@@ -162,7 +189,11 @@ impl Sending {
         let content = match content {
             // Their length is known, and was compared.
             Content::Empty(_) | Content::Bytes(_) => content,
-            Content::Stream(_) | Content::Metered(_) => {
+            Content::Stream(_)
+            | Content::Unopened(_)
+            | Content::Made(_)
+            | Content::Chain(_)
+            | Content::Metered(_) => {
                 Content::Metered(Box::new(Metered::new(content, self.declared_len)))
             }
         };

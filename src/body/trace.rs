@@ -344,3 +344,38 @@ impl Drop for PanicWatch<'_> {
 fn cut_off() -> PolledFrame {
     Poll::Ready(Some(Err(Fault::CutOff.into())))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Set = fn(BodyTrace) -> BodyTrace;
+    type Get = fn(BodyTrace) -> bool;
+
+    #[test]
+    fn each_mark_is_its_own() {
+        let marks: [(Set, Get); 6] = [
+            (BodyTrace::with_reached_client, BodyTrace::reached_client),
+            (BodyTrace::with_consulted, BodyTrace::consulted),
+            (BodyTrace::with_polled, BodyTrace::polled),
+            (BodyTrace::with_ended, BodyTrace::ended),
+            (BodyTrace::with_failed, BodyTrace::failed),
+            (BodyTrace::with_dropped, BodyTrace::dropped),
+        ];
+        for (with, (set, _)) in marks.iter().enumerate() {
+            let trace = set(BodyTrace::default());
+            for (has, (_, get)) in marks.iter().enumerate() {
+                assert_eq!(get(trace), with == has, "{trace:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_the_call_does_is_not_what_the_client_did() {
+        let witness = Witness::new();
+        witness.cut();
+        assert_eq!(witness.trace(), BodyTrace::default());
+        witness.mark(REACHED_CLIENT | STRAYED);
+        assert_eq!(witness.trace(), BodyTrace::default());
+    }
+}

@@ -1,10 +1,10 @@
 //! The body witness: what the client below did with an attempt's body (behaviour §2, evidence Q3).
 
 use std::{
-    fmt, mem,
+    fmt, iter, mem,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU8, Ordering},
+        atomic::{AtomicBool, AtomicU8, Ordering},
     },
     task::{Context, Poll, Waker},
 };
@@ -21,10 +21,8 @@ const POLLED: u8 = 1 << 2;
 const ENDED: u8 = 1 << 3;
 const FAILED: u8 = 1 << 4;
 const DROPPED: u8 = 1 << 5;
-/// The call has cut the body off; not part of what the client did.
-const CUT: u8 = 1 << 6;
 /// A body of an inner layer went elsewhere than to a client, so that `REACHED_CLIENT` of another one proves nothing.
-const STRAYED: u8 = 1 << 7;
+const STRAYED: u8 = 1 << 6;
 
 /// What a client did with the body of one attempt.
 ///
@@ -129,7 +127,10 @@ pub(crate) struct Witness(Arc<Marks>);
 
 #[derive(Default)]
 struct Marks {
+    /// What the client did.
     seen: AtomicU8,
+    /// Whether the call has cut the body off.
+    cut: AtomicBool,
     aside: Mutex<Aside>,
 }
 
@@ -156,7 +157,7 @@ impl Witness {
             0
         };
         BodyTrace {
-            seen: seen & !(CUT | STRAYED | strayed),
+            seen: seen & !(STRAYED | strayed),
         }
     }
 
@@ -177,7 +178,7 @@ impl Witness {
 
     /// Cuts the attempt's body off: from now on it gives an error, at once where somebody waits for it.
     pub(super) fn cut(&self) {
-        self.mark(CUT);
+        self.0.cut.store(true, Ordering::Release);
         let waiting = self.aside().waiting.take();
         if let Some(waker) = waiting {
             waker.wake();
@@ -185,11 +186,21 @@ impl Witness {
     }
 
     fn is_cut(&self) -> bool {
-        self.0.seen.load(Ordering::Acquire) & CUT != 0
+        self.0.cut.load(Ordering::Acquire)
     }
 
+    /// Marks what the one body of an attempt did. It alone writes, so a store is enough: only two questions on
+    /// two threads at once could lose something, and then not that there was a question.
     fn mark(&self, flags: u8) {
-        // Clients repeat themselves; a load is cheaper than another write to a shared line.
+        let seen = self.0.seen.load(Ordering::Relaxed);
+        if seen & flags != flags {
+            self.0.seen.store(seen | flags, Ordering::Release);
+        }
+    }
+
+    /// Marks what one of several bodies did: those of an inner layer's attempts, of which one that was cut off
+    /// may still be read elsewhere.
+    fn mark_among_others(&self, flags: u8) {
         if self.0.seen.load(Ordering::Relaxed) & flags != flags {
             self.0.seen.fetch_or(flags, Ordering::AcqRel);
         }
@@ -272,11 +283,17 @@ impl Recorder {
 
     /// Whether the call, or one around it, has cut this body off.
     pub(super) fn is_cut(&self) -> bool {
-        self.witness.is_cut() || self.outer.as_ref().is_some_and(|outer| outer.is_cut())
+        self.with_outer().any(|recorder| recorder.witness.is_cut())
     }
 
     fn wait(&self, cx: &Context<'_>) -> PolledFrame {
-        self.park(cx.waker());
+        for recorder in self.with_outer() {
+            let mut aside = recorder.witness.aside();
+            match &mut aside.waiting {
+                Some(waiting) => waiting.clone_from(cx.waker()),
+                None => aside.waiting = Some(cx.waker().clone()),
+            }
+        }
         // A cut sets its mark before it looks for a waker, so one of both sees the other.
         if self.is_cut() {
             cut_off()
@@ -285,31 +302,23 @@ impl Recorder {
         }
     }
 
-    fn park(&self, waker: &Waker) {
-        let mut aside = self.witness.aside();
-        match &mut aside.waiting {
-            Some(waiting) => waiting.clone_from(waker),
-            None => aside.waiting = Some(waker.clone()),
-        }
-        drop(aside);
-        if let Some(outer) = &self.outer {
-            outer.park(waker);
-        }
-    }
-
     fn fail(&self, error: &SourceError) {
-        self.witness.mark(FAILED);
-        self.witness.aside().failure = Some(error.clone());
-        if let Some(outer) = &self.outer {
-            outer.fail(error);
+        for recorder in self.with_outer() {
+            recorder.witness.aside().failure = Some(error.clone());
         }
+        self.mark(FAILED);
     }
 
     fn mark(&self, flags: u8) {
         self.witness.mark(flags);
-        if let Some(outer) = &self.outer {
-            outer.mark(flags);
+        for outer in self.with_outer().skip(1) {
+            outer.witness.mark_among_others(flags);
         }
+    }
+
+    /// This one and those of the layers around.
+    fn with_outer(&self) -> impl Iterator<Item = &Recorder> {
+        iter::successors(Some(self), |recorder| recorder.outer.as_deref())
     }
 }
 
@@ -319,7 +328,7 @@ impl Drop for Recorder {
         if let Some(outer) = &self.outer
             && !self.witness.trace().reached_client()
         {
-            outer.mark(STRAYED);
+            outer.witness.mark_among_others(STRAYED);
         }
     }
 }

@@ -45,7 +45,7 @@ pub use self::file::FileBody;
 pub use self::multipart::{Multipart, Part};
 pub(crate) use self::{
     error::OpenError,
-    source::{Opened, Source},
+    source::{Opened, Opening, Source},
     trace::Witness,
 };
 pub use self::{

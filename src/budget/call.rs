@@ -38,6 +38,11 @@ impl CallBudget {
         self.budget.is_empty()
     }
 
+    /// The tokens there are now.
+    pub(crate) fn balance(&self) -> f64 {
+        self.budget.balance()
+    }
+
     /// The last gate before a retry.
     pub(crate) fn try_withdraw(&self) -> Option<Token> {
         self.budget.try_withdraw()

@@ -1,6 +1,14 @@
 //! What several test files use. Each is a crate of its own and takes a part.
-#![allow(dead_code, clippy::unwrap_used, clippy::panic)]
+#![allow(
+    dead_code,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    clippy::wildcard_enum_match_arm
+)]
 
+pub(crate) mod script;
 pub(crate) mod vectors;
 
 /// Reproducible numbers, uniform from 0 up to but not including 1 (splitmix64).

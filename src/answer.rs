@@ -1,0 +1,168 @@
+//! The end of a call: what the caller gets.
+
+use http::{Response, StatusCode, response};
+use http_body::Body;
+
+use crate::BoxError;
+use crate::attempt::Retried;
+use crate::call::Progress;
+use crate::ended::Last;
+use crate::error::{AmbiguousFailure, Error, Facts, RequestFailed};
+use crate::evidence::{Evidence, Execution};
+use crate::judge::Judge;
+use crate::observe::CallEnded;
+use crate::policy::{AmbiguousResponses, Decision, Policy, Verdict};
+use crate::report::Report;
+use crate::response::ResponseBody;
+use crate::snapshot::Head;
+
+type Whole<B> = (response::Parts, ResponseBody<B>);
+
+impl<P: Policy> Judge<'_, P> {
+    /// Ends the call: the token goes back, the budget gets its deposit, and the observers are told
+    /// what the caller gets.
+    pub(crate) fn answer<B>(
+        &mut self,
+        mut last: Last<B>,
+        verdict: Verdict,
+    ) -> Result<Response<ResponseBody<B>>, Error>
+    where
+        B: Body + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        let progress = &mut self.call.progress;
+        progress.token = None;
+        deposit(progress, &mut last, verdict);
+        // No attempt reported: a first-attempt success.
+        let reported = std::mem::take(&mut progress.attempts);
+        let report = (!reported.is_empty()).then(|| Report::new(reported));
+        let answer = match (last, &report) {
+            (Last::Response(head, body), None) => Ok((head, body)),
+            (Last::Response(head, body), Some(report)) => self.deliver(head, body, report, verdict),
+            (Last::Head(head, failure), report) => {
+                let evidence = failure.map_or(Evidence::ResponseReceived, |f| f.evidence());
+                let facts = self.facts(report.as_ref(), verdict);
+                Err(self.error(Facts {
+                    evidence,
+                    failure,
+                    head: Some(head),
+                    ..facts
+                }))
+            }
+            (Last::Failure(failure, source), report) => {
+                let facts = self.facts(report.as_ref(), verdict);
+                let evidence = failure.evidence();
+                Err(self.error(Facts {
+                    evidence,
+                    failure: Some(failure),
+                    source,
+                    ..facts
+                }))
+            }
+        };
+        self.tell(&answer, report.as_ref());
+        answer.map(|(head, body)| Response::from_parts(head, body))
+    }
+
+    /// A whole response: delivered, unless it leaves the execution of a non-idempotent operation
+    /// unknown and the policy wants that rejected.
+    fn deliver<B>(
+        &mut self,
+        mut head: response::Parts,
+        mut body: ResponseBody<B>,
+        report: &Report,
+        verdict: Verdict,
+    ) -> Result<Whole<B>, Error>
+    where
+        B: Body + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        if let Some(reason) = verdict.denied() {
+            body.deny(reason);
+        }
+        if verdict.is_ambiguous() {
+            match self.policy.ambiguous_responses(self.call.kept.parts()) {
+                AmbiguousResponses::Reject => {
+                    let facts = self.facts(Some(report), verdict);
+                    let facts = Facts {
+                        head: Some(head),
+                        ..facts
+                    };
+                    return Err(AmbiguousFailure::with_response(facts, body).into());
+                }
+                AmbiguousResponses::Deliver => {
+                    head.extensions.insert(verdict);
+                }
+            }
+        }
+        head.extensions.insert(report.clone());
+        if self.may_retry() {
+            head.extensions.insert(Retried);
+        }
+        Ok((head, body))
+    }
+
+    /// Without a whole response: `Failed` only for what was not executed, or may be repeated.
+    fn error(&self, facts: Facts) -> Error {
+        let ambiguous = facts.verdict.is_none_or(|verdict| verdict.is_ambiguous());
+        let harmless = facts.execution == Execution::NotExecuted
+            || self.call.progress.idempotency.is_safely_idempotent();
+        if ambiguous || !harmless {
+            AmbiguousFailure::new(facts).into()
+        } else {
+            RequestFailed::new(facts).into()
+        }
+    }
+
+    fn facts(&self, report: Option<&Report>, verdict: Verdict) -> Facts {
+        let report = report.cloned().unwrap_or_else(|| Report::new(Vec::new()));
+        Facts {
+            evidence: Evidence::ResponseReceived,
+            failure: None,
+            execution: report.execution(),
+            verdict: Some(verdict),
+            report,
+            head: None,
+            source: None,
+            retried: self.may_retry(),
+        }
+    }
+
+    fn may_retry(&self) -> bool {
+        self.call.progress.max_attempts.get() > 1
+    }
+
+    fn tell<B>(&self, answer: &Result<Whole<B>, Error>, report: Option<&Report>) {
+        if self.settings.observers.is_empty() {
+            return;
+        }
+        let started = self.call.progress.call_started;
+        let ended = CallEnded {
+            request: Head::Kept(&self.call.kept),
+            answer: answer.as_ref().map(|(head, _)| head),
+            attempts: report.map_or(1, |report| report.attempts().len() as u32),
+            duration: started.map(|started| started.elapsed()).unwrap_or_default(),
+            report,
+        };
+        for observer in &self.settings.observers {
+            observer.call_ended(&ended);
+        }
+    }
+}
+
+/// A call that ends with an accepted response, or with a plain 4xx, is traffic that the upstream
+/// served: it pays for a fraction of a retry. Once a call, whatever its attempts.
+fn deposit<B>(progress: &Progress, last: &mut Last<B>, verdict: Verdict) {
+    let (Some(budget), Last::Response(head, _)) = (&progress.budget, last) else {
+        return;
+    };
+    let accepted = verdict.decision() == Decision::Accept && progress.reconciled.is_none();
+    let plain = head.status.is_client_error()
+        && !matches!(
+            head.status,
+            StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY | StatusCode::TOO_MANY_REQUESTS
+        );
+    if accepted || plain {
+        budget.deposit(&mut head.extensions);
+    }
+}

@@ -1,0 +1,425 @@
+//! What a call knows: the request it keeps, and how far it has come.
+
+use std::cell::RefCell;
+use std::num::NonZeroU32;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use http::header::CONTENT_LENGTH;
+use http::{HeaderValue, Request, StatusCode, request};
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use crate::BoxError;
+use crate::attempt::{Attempt, AttemptNumber, NoEarlyData, Outcome};
+use crate::body::{BodyState, Opened, ReplayBody, Replayability, Source, Witness};
+use crate::budget::{Budget, CallBudget, Token};
+use crate::deadline::Deadline;
+use crate::evidence::{Execution, FailureKind};
+use crate::idempotency::Idempotency;
+use crate::layer::Settings;
+use crate::policy::{Policy, idempotency_for};
+use crate::random::{Sequence, idempotency_key};
+use crate::report::{AttemptReport, SharedError};
+use crate::response::Reader;
+use crate::retry_after;
+use crate::snapshot::{Head, Snapshot};
+
+/// One call. Boxed, and reused by the next call on the same thread, so that a call that succeeds at
+/// once allocates nothing.
+pub(crate) struct Call {
+    pub(crate) kept: Snapshot,
+    pub(crate) progress: Progress,
+}
+
+/// How far a call has come.
+pub(crate) struct Progress {
+    pub(crate) number: NonZeroU32,
+    pub(crate) max_attempts: NonZeroU32,
+    pub(crate) idempotency: Idempotency,
+    pub(crate) prior_unknown: bool,
+    pub(crate) body: RequestBody,
+    pub(crate) witness: Witness,
+    /// The request's `content-length`, so that a body of another length is noticed.
+    declared_len: Option<u64>,
+
+    pub(crate) budget: Option<CallBudget>,
+    /// Withdrawn for the next attempt. Refunded wherever it is dropped, spent when it is sent.
+    pub(crate) token: Option<Token>,
+    pub(crate) random: Sequence,
+
+    pub(crate) deadline: Option<Instant>,
+    pub(crate) attempt_deadline: Option<Instant>,
+    pub(crate) call_started: Option<Instant>,
+    attempt_started: Option<Instant>,
+    pub(crate) attempt_took: Duration,
+    pub(crate) waited: Duration,
+    timer: Option<Pin<Box<Sleep>>>,
+
+    pub(crate) credential: Option<HeaderValue>,
+    pub(crate) refreshed: bool,
+    pub(crate) no_early_data: bool,
+    pub(crate) attempts: Vec<AttemptReport>,
+    /// Of the attempt being judged.
+    pub(crate) reconciled: Option<Execution>,
+    pub(crate) reconcile_error: Option<SharedError>,
+    pub(crate) reconciled_status: Option<StatusCode>,
+    /// The transport's last error, for an end that has none of its own.
+    pub(crate) prior_error: Option<BoxError>,
+}
+
+/// The request body, as the call holds it.
+pub(crate) enum RequestBody {
+    /// Outside every attempt, for as many as it is good for.
+    Kept(Source),
+    /// Given away with the one attempt that there can be.
+    Given(Replayability, BodyState),
+}
+
+impl RequestBody {
+    pub(crate) fn replayability(&self) -> Replayability {
+        match self {
+            Self::Kept(source) => source.replayability(),
+            Self::Given(mark, _) => *mark,
+        }
+    }
+
+    fn state(&self, witness: &Witness) -> BodyState {
+        match self {
+            Self::Kept(source) => source.state(),
+            Self::Given(_, BodyState::Untouched) if witness.trace().polled() => BodyState::Consumed,
+            Self::Given(_, state) => *state,
+        }
+    }
+}
+
+/// A request on its way: its head, and a body that may have to be opened first.
+pub(crate) struct Prepared {
+    pub(crate) head: request::Parts,
+    pub(crate) body: Opened,
+}
+
+impl Call {
+    /// Takes note of a request. What is kept of it depends on whether it could ever be sent again,
+    /// and on whether anybody will look at it.
+    pub(crate) fn begin<P: Policy>(
+        request: Request<ReplayBody>,
+        policy: &P,
+        settings: &Settings,
+        budget: &mut Option<Budget>,
+    ) -> (Box<Self>, Prepared) {
+        let (mut head, body) = request.into_parts();
+        if let Some(name) = policy.generated_key(&head)
+            && !head.headers.contains_key(&name)
+            && let Some(key) = idempotency_key()
+        {
+            head.headers.insert(name, key);
+        }
+
+        let mut call = pool::take();
+        let progress = &mut call.progress;
+        progress.max_attempts = policy.max_attempts(&head);
+        progress.idempotency = idempotency_for(policy, &head);
+        progress.declared_len = declared_len(&head);
+        progress.budget = settings.budgets.for_call(&head, budget);
+        progress.random = settings.randomness.of_call();
+        progress.start(&head, settings);
+
+        let state = body.state();
+        let once = progress.max_attempts == NonZeroU32::MIN || !state.is_replayable();
+        let witness = progress.witness.clone();
+        let body = if once {
+            progress.body = RequestBody::Given(body.replayability(), state);
+            body.witnessed(witness, progress.declared_len)
+        } else {
+            let mut source = body.into_source();
+            let first = source.attempt(witness, progress.declared_len);
+            progress.body = RequestBody::Kept(source);
+            first
+        };
+        if once && !settings.reads_request() && !policy.reads_request() {
+            call.kept.fill_method(&head.method);
+        } else {
+            call.kept.fill(&head);
+        }
+        (call, Prepared { head, body })
+    }
+
+    /// The next attempt's request: the caller's own, as it was before any layer below changed it.
+    pub(crate) fn next_request(&mut self, settings: &Settings) -> Prepared {
+        let progress = &mut self.progress;
+        let mut head = self.kept.rebuild();
+        if let (Some(refresher), Some(credential)) = (&settings.refresh, &progress.credential) {
+            refresher.apply(credential, &mut head);
+        }
+        if let Some(name) = &settings.attempt_header {
+            head.headers
+                .insert(name.clone(), HeaderValue::from(progress.number.get()));
+        }
+        head.extensions
+            .insert(AttemptNumber::new(progress.number, progress.max_attempts));
+        if progress.no_early_data {
+            head.extensions.insert(NoEarlyData);
+        }
+        let witness = progress.witness.clone();
+        let body = match &mut progress.body {
+            RequestBody::Kept(source) => source.attempt(witness, progress.declared_len),
+            // Never here: such a call has no second attempt. An empty body under a head that
+            // declares another is refused before it is sent.
+            RequestBody::Given(..) => ReplayBody::empty().witnessed(witness, progress.declared_len),
+        };
+        Prepared { head, body }
+    }
+
+    /// The facts of the attempt that ended with `outcome`.
+    pub(crate) fn attempt<'a>(
+        kept: &'a Snapshot,
+        progress: &Progress,
+        settings: &Settings,
+        outcome: Outcome<'a>,
+        body: Option<&'a [u8]>,
+    ) -> Attempt<'a> {
+        let hint = outcome
+            .response()
+            .filter(|head| !head.headers.is_empty())
+            .and_then(|head| retry_after::parse(&head.headers, retry_after::now()));
+        Attempt {
+            number: progress.number,
+            max_attempts: progress.max_attempts,
+            head: Head::Kept(kept),
+            outcome,
+            idempotency: progress.idempotency,
+            replayability: progress.body.replayability(),
+            body_state: progress.body.state(&progress.witness),
+            budget_empty: progress.budget.as_ref().is_some_and(CallBudget::is_empty),
+            delivered: false,
+            draining: settings.is_draining(),
+            can_refresh: settings.refresh.is_some() && !progress.refreshed,
+            prior_unknown: progress.prior_unknown,
+            remaining: progress.remaining(),
+            min_attempt: settings.min_attempt,
+            retry_after: hint,
+            body,
+        }
+    }
+
+    /// Gives the memory to the next call on this thread.
+    pub(crate) fn recycle(mut self: Box<Self>) {
+        self.kept.clear();
+        self.progress.clear();
+        pool::give(self);
+    }
+}
+
+impl Progress {
+    fn start(&mut self, head: &request::Parts, settings: &Settings) {
+        let own = head
+            .extensions
+            .get::<Deadline>()
+            .and_then(|deadline| deadline.instant());
+        // The clock is read only where something needs to know when the call began.
+        if settings.reads_clock() {
+            let now = Instant::now();
+            self.call_started = Some(now);
+            self.attempt_started = Some(now);
+            self.attempt_deadline = settings
+                .attempt_timeout
+                .and_then(|time| now.checked_add(time));
+            self.deadline = settings.deadline.and_then(|time| now.checked_add(time));
+        }
+        self.deadline = match (self.deadline, own) {
+            (Some(layer), Some(own)) => Some(layer.min(own)),
+            (layer, own) => layer.or(own),
+        };
+    }
+
+    /// The start of a retry: from here its time runs.
+    pub(crate) fn begin_attempt(&mut self, waited: Duration, settings: &Settings) {
+        let now = Instant::now();
+        self.number = self.number.saturating_add(1);
+        self.waited = waited;
+        self.attempt_started = Some(now);
+        self.attempt_deadline = settings
+            .attempt_timeout
+            .and_then(|time| now.checked_add(time));
+        self.reconciled = None;
+        self.reconcile_error = None;
+        self.reconciled_status = None;
+        if !self.witness.reset_if_unique() {
+            self.witness = Witness::new();
+        }
+    }
+
+    /// A first attempt's clock starts when it is first pending: one that answers at once never
+    /// reads it.
+    pub(crate) fn start_clock(&mut self) {
+        self.attempt_started.get_or_insert_with(Instant::now);
+    }
+
+    /// The attempt has its response head, or its failure.
+    pub(crate) fn stop_clock(&mut self) {
+        self.attempt_deadline = None;
+        self.attempt_took = self
+            .attempt_started
+            .map(|start| start.elapsed())
+            .unwrap_or_default();
+    }
+
+    /// For the response body: where the defaults do not do to read its failures, because there are
+    /// classifiers, or because the request body is still on its way up.
+    pub(crate) fn body_reader(&self, settings: &Settings) -> Option<Box<Reader>> {
+        let needed = !settings.classifiers.is_empty() || !self.witness.trace().dropped();
+        needed.then(|| {
+            let classifiers = Arc::clone(&settings.classifiers);
+            Box::new(Reader {
+                classifiers,
+                witness: self.witness.clone(),
+            })
+        })
+    }
+
+    pub(crate) fn remaining(&self) -> Option<Duration> {
+        self.deadline
+            .map(|deadline| deadline.saturating_duration_since(Instant::now()))
+    }
+
+    /// Ready when the attempt may not take longer: with the limit that was reached.
+    pub(crate) fn poll_limit(&mut self, cx: &mut Context<'_>) -> Poll<FailureKind> {
+        let Some(at) = earlier(self.deadline, self.attempt_deadline) else {
+            return Poll::Pending;
+        };
+        ready!(self.poll_until(cx, at));
+        Poll::Ready(if self.deadline == Some(at) {
+            FailureKind::DeadlineReached
+        } else {
+            FailureKind::ResponseTimeout
+        })
+    }
+
+    /// Ready at `at`. The timer is created when something is first pending, and then moved.
+    pub(crate) fn poll_until(&mut self, cx: &mut Context<'_>, at: Instant) -> Poll<()> {
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(at)));
+        if timer.deadline() != at {
+            timer.as_mut().reset(at);
+        }
+        timer.as_mut().poll(cx)
+    }
+
+    fn clear(&mut self) {
+        let witness = &mut self.witness;
+        if !witness.reset_if_unique() {
+            *witness = Witness::new();
+        }
+        self.number = NonZeroU32::MIN;
+        self.prior_unknown = false;
+        self.body = RequestBody::Given(Replayability::Replayable, BodyState::Empty);
+        self.budget = None;
+        self.token = None;
+        self.attempt_deadline = None;
+        self.deadline = None;
+        self.call_started = None;
+        self.attempt_started = None;
+        self.attempt_took = Duration::ZERO;
+        self.waited = Duration::ZERO;
+        self.timer = None;
+        self.credential = None;
+        self.refreshed = false;
+        self.no_early_data = false;
+        self.attempts.clear();
+        self.reconciled = None;
+        self.reconcile_error = None;
+        self.reconciled_status = None;
+        self.prior_error = None;
+    }
+}
+
+impl Default for Progress {
+    fn default() -> Self {
+        Self {
+            number: NonZeroU32::MIN,
+            max_attempts: NonZeroU32::MIN,
+            idempotency: Idempotency::NonIdempotent,
+            prior_unknown: false,
+            body: RequestBody::Given(Replayability::Replayable, BodyState::Empty),
+            witness: Witness::new(),
+            declared_len: None,
+            budget: None,
+            token: None,
+            random: Sequence::default(),
+            deadline: None,
+            attempt_deadline: None,
+            call_started: None,
+            attempt_started: None,
+            attempt_took: Duration::ZERO,
+            waited: Duration::ZERO,
+            timer: None,
+            credential: None,
+            refreshed: false,
+            no_early_data: false,
+            attempts: Vec::new(),
+            reconciled: None,
+            reconcile_error: None,
+            reconciled_status: None,
+            prior_error: None,
+        }
+    }
+}
+
+pub(crate) fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}
+
+fn declared_len(head: &request::Parts) -> Option<u64> {
+    head.headers
+        .get(CONTENT_LENGTH)?
+        .to_str()
+        .ok()?
+        .parse()
+        .ok()
+}
+
+/// Calls that ended, for those to come on the same thread.
+mod pool {
+    use super::{Call, Progress, RefCell, Snapshot};
+
+    thread_local! {
+        #[allow(clippy::vec_box, reason = "a call moves from the pool to its future and back: a pointer, not a struct")]
+        static FREE: RefCell<Vec<Box<Call>>> = const { RefCell::new(Vec::new()) };
+    }
+
+    /// Enough for the calls that one task interleaves with others; what is more is freed.
+    const MOST: usize = 32;
+    /// A head with huge headers does not stay in memory.
+    const LARGEST: usize = 16 * 1024;
+
+    #[inline]
+    pub(super) fn take() -> Box<Call> {
+        // The thread's locals may be gone already, while it ends.
+        FREE.try_with(|free| free.borrow_mut().pop())
+            .ok()
+            .flatten()
+            .unwrap_or_else(|| {
+                Box::new(Call {
+                    kept: Snapshot::default(),
+                    progress: Progress::default(),
+                })
+            })
+    }
+
+    #[inline]
+    pub(super) fn give(call: Box<Call>) {
+        if call.kept.capacity() > LARGEST {
+            return;
+        }
+        let _ = FREE.try_with(|free| {
+            let mut free = free.borrow_mut();
+            if free.len() < MOST {
+                free.push(call);
+            }
+        });
+    }
+}

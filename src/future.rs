@@ -1,0 +1,760 @@
+//! One call, as a state machine.
+//!
+//! ```text
+//!            ┌──────────┐  opened   ┌─────────┐  head   ┌─────────┐
+//!  call ───▶ │ Opening  │ ────────▶ │ Calling │ ──────▶ │ Reading │ (Delivery::AtFirstByte, Whole)
+//!            └──────────┘           └─────────┘         └─────────┘
+//!                 ▲                      │                   │
+//!                 │                      ▼                   ▼
+//!                 │               judge: the nine steps, then the gates ───▶ the answer
+//!                 │                      │           │              ▲
+//!                 │                retry │           ▼ ambiguous    │
+//!                 │                      │     ┌─────────────┐      │
+//!                 │                      │◀─── │ Reconciling │ ─────┤
+//!                 │                      ▼     └─────────────┘      │
+//!            ┌──────────┐  ┌─────────┐  ┌────────────┐  ┌────────────┐
+//!            │ Readying │◀─│ Waiting │◀─│ Refreshing │◀─│ Discarding │──▶ drain, deadline:
+//!            └──────────┘  └─────────┘  └────────────┘  └────────────┘    the last real outcome
+//! ```
+//!
+//! From `Discarding` to `Readying` no connection and no permit is held, and the last real outcome
+//! is kept: whatever ends the call there, the caller gets that outcome. Dropping the future at any
+//! point stops everything; a token whose attempt was not sent goes back.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::mem;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use http::{Request, Response, request};
+use http_body::Body;
+use pin_project_lite::pin_project;
+use sync_wrapper::SyncWrapper;
+use tokio::time::Instant;
+use tower::Service;
+
+use crate::BoxError;
+use crate::attempt::Outcome;
+use crate::body::{OpenError, Opened, Opening, ReplayBody};
+use crate::call::{Call, Prepared, earlier};
+use crate::ended::{Ended, Last};
+use crate::error::Error;
+use crate::evidence::{Failure, FailureKind};
+use crate::judge::{Judge, Ruling, Wait};
+use crate::policy::{Policy, RetryDenied, Step, Verdict};
+use crate::reconcile::{Asking, Reconciled};
+use crate::refresh::Refreshing;
+use crate::report::{AttemptReport, SharedError, shared};
+use crate::response::{Ahead, Counted, ResponseBody, Until, is_bodiless};
+use crate::service::Shared;
+
+pin_project! {
+    /// A call in progress. Dropping it stops everything.
+    #[must_use = "futures do nothing unless polled"]
+    pub struct ResponseFuture<S, P, B>
+    where
+        S: Service<Request<ReplayBody>>,
+    {
+        // What the inner service does, in `Stage::Calling`.
+        #[pin]
+        attempt: Option<S::Future>,
+        stage: Stage<S, B>,
+        // `None`: the answer was given.
+        call: Option<Box<Call>>,
+        shared: Arc<Shared<S, P>>,
+    }
+}
+
+/// Where a call is, named after what it waits for. Boxed, so that a call that succeeds at once
+/// carries nothing of it.
+enum Stage<S, B> {
+    /// Nothing: the attempt was over before it was sent.
+    Unsent(Box<Ended<B>>),
+    /// The request body is being opened; the ready service waits with it.
+    Opening(Box<Unopened<S, B>>),
+    /// The inner service has the attempt.
+    Calling,
+    /// The head is here; its body is read before it is delivered.
+    Reading(Box<Ahead<B>>),
+    /// Somebody is asked what became of an ambiguous attempt.
+    Reconciling(Box<Question<B>>),
+    /// The failed response is read out, so that its connection can be used again.
+    Discarding(Box<Discarded<B>>),
+    /// A new credential is on its way.
+    Refreshing(Box<Stale<B>>),
+    /// Time passes.
+    Waiting(Box<Between<B>>),
+    /// The instance that will be called is asked for readiness.
+    Readying(Box<Unready<S, B>>),
+    /// The answer was given.
+    Done,
+}
+
+struct Unopened<S, B> {
+    opening: SyncWrapper<Opening<ReplayBody>>,
+    head: request::Parts,
+    service: S,
+    /// `None`: it is the first attempt.
+    between: Option<Between<B>>,
+}
+
+struct Question<B> {
+    asking: Asking,
+    ended: Ended<B>,
+    verdict: Verdict,
+    drained: Option<Drained>,
+}
+
+struct Discarded<B> {
+    ahead: Ahead<B>,
+    /// `None`: there is no end to the time.
+    until: Option<Instant>,
+    wait: Wait,
+    drained: Option<Drained>,
+}
+
+struct Stale<B> {
+    refreshing: Refreshing,
+    between: Between<B>,
+}
+
+struct Unready<S, B> {
+    service: S,
+    between: Between<B>,
+}
+
+/// What a call keeps between two attempts.
+struct Between<B> {
+    last: Last<B>,
+    wait: Wait,
+    drained: Option<Drained>,
+}
+
+type Drained = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// What comes of a stage.
+enum Go<S, B> {
+    /// It is pending: the same stage, again.
+    Stay(Stage<S, B>),
+    /// On to another stage.
+    To(Stage<S, B>),
+    /// The request goes out, by a service that is ready.
+    Send(S, Request<ReplayBody>),
+    /// The call is over.
+    Answer(Result<Response<ResponseBody<B>>, Error>),
+}
+
+/// What a stay between two attempts came to.
+enum Woken {
+    /// What was waited for.
+    Time,
+    /// Something that ends the call.
+    End(RetryDenied, Step),
+}
+
+impl<S, P, B> ResponseFuture<S, P, B>
+where
+    S: Service<Request<ReplayBody>, Response = Response<B>> + Clone,
+    P: Policy,
+{
+    /// Sends the first attempt with `ready`, the instance that the caller made ready.
+    pub(crate) fn start(
+        mut call: Box<Call>,
+        request: Prepared,
+        shared: Arc<Shared<S, P>>,
+        ready: &mut S,
+    ) -> Self {
+        let late = call
+            .progress
+            .remaining()
+            .is_some_and(|remaining| remaining.is_zero());
+        let (stage, attempt) = match request.body {
+            _ if late => (unsent(FailureKind::DeadlineReached, None), None),
+            Opened::Body(body) => (
+                Stage::Calling,
+                Some(ready.call(Request::from_parts(request.head, body))),
+            ),
+            Opened::Opening(opening) => {
+                call.progress.start_clock();
+                // The instance that was ready is the one that will be called.
+                let service = mem::replace(ready, shared.instance());
+                let opening = SyncWrapper::new(opening);
+                let unopened = Unopened {
+                    opening,
+                    head: request.head,
+                    service,
+                    between: None,
+                };
+                (Stage::Opening(Box::new(unopened)), None)
+            }
+            Opened::Failed(error) => {
+                let (kind, source) = not_opened(error);
+                (unsent(kind, Some(source)), None)
+            }
+        };
+        Self {
+            attempt,
+            stage,
+            call: Some(call),
+            shared,
+        }
+    }
+}
+
+impl<S, P, B> Future for ResponseFuture<S, P, B>
+where
+    S: Service<Request<ReplayBody>, Response = Response<B>> + Clone,
+    S::Error: Into<BoxError>,
+    B: Body + Send + 'static,
+    B::Error: Into<BoxError>,
+    P: Policy,
+{
+    type Output = Result<Response<ResponseBody<B>>, Error>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        loop {
+            // Polled again after its answer, it has nothing more to say.
+            let Some(call) = this.call.as_deref_mut() else {
+                return Poll::Pending;
+            };
+            let mut run = Run {
+                call,
+                shared: this.shared,
+                body: PhantomData,
+            };
+            let go = match mem::replace(this.stage, Stage::Done) {
+                Stage::Unsent(ended) => run.ended(*ended, None, None),
+                Stage::Opening(unopened) => run.opening(cx, unopened),
+                Stage::Calling => run.calling(cx, this.attempt.as_mut()),
+                Stage::Reading(ahead) => run.reading(cx, ahead),
+                Stage::Reconciling(question) => run.reconciling(cx, question),
+                Stage::Discarding(discarded) => run.discarding(cx, discarded),
+                Stage::Refreshing(stale) => run.refreshing(cx, stale),
+                Stage::Waiting(between) => run.waiting(cx, between),
+                Stage::Readying(unready) => run.readying(cx, unready),
+                Stage::Done => return Poll::Pending,
+            };
+            match go {
+                Go::Stay(stage) => {
+                    *this.stage = stage;
+                    return Poll::Pending;
+                }
+                Go::To(stage) => *this.stage = stage,
+                Go::Send(mut service, request) => {
+                    this.attempt.set(Some(service.call(request)));
+                    *this.stage = Stage::Calling;
+                }
+                Go::Answer(answer) => {
+                    if let Some(call) = this.call.take() {
+                        call.recycle();
+                    }
+                    return Poll::Ready(answer);
+                }
+            }
+        }
+    }
+}
+
+/// A call, for the time of one poll.
+struct Run<'a, S, P, B> {
+    call: &'a mut Call,
+    shared: &'a Arc<Shared<S, P>>,
+    body: PhantomData<fn() -> B>,
+}
+
+impl<S, P, B> Run<'_, S, P, B>
+where
+    S: Service<Request<ReplayBody>, Response = Response<B>> + Clone,
+    S::Error: Into<BoxError>,
+    B: Body + Send + 'static,
+    B::Error: Into<BoxError>,
+    P: Policy,
+{
+    fn calling(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut attempt: Pin<&mut Option<S::Future>>,
+    ) -> Go<S, B> {
+        let progress = &mut self.call.progress;
+        let result = match attempt
+            .as_mut()
+            .as_pin_mut()
+            .map(|attempt| attempt.poll(cx))
+        {
+            Some(Poll::Ready(result)) => Ok(result),
+            Some(Poll::Pending) | None => {
+                progress.start_clock();
+                match progress.poll_limit(cx) {
+                    Poll::Pending => return Go::Stay(Stage::Calling),
+                    Poll::Ready(limit) => Err(limit),
+                }
+            }
+        };
+        // Dropped before its error is read: only then the body witness has seen everything.
+        attempt.set(None);
+        match result {
+            Ok(Ok(response)) => self.responded(response),
+            Ok(Err(error)) => {
+                let ended = self.judge().failed(error.into());
+                self.ended(ended, None, None)
+            }
+            Err(limit) => {
+                let ended = self.judge().timed_out(limit);
+                self.ended(ended, None, None)
+            }
+        }
+    }
+
+    fn responded(&mut self, response: Response<B>) -> Go<S, B> {
+        self.call.progress.stop_clock();
+        let (head, body) = response.into_parts();
+        let settings = &self.shared.settings;
+        let method = self.call.kept.method();
+        let body = Counted::new(
+            body,
+            method,
+            &head,
+            self.call.progress.body_reader(settings),
+        );
+        let read = settings.delivery.until().is_some()
+            && !is_bodiless(method, head.status)
+            && !body.is_end_stream();
+        let body = ResponseBody::fresh(body);
+        if read {
+            return Go::To(Stage::Reading(Box::new(Ahead::new(head, body))));
+        }
+        self.ended(Ended::Response(head, body), None, None)
+    }
+
+    /// Only the deadline cuts this short: the attempt timeout was for the headers.
+    fn reading(&mut self, cx: &mut Context<'_>, mut ahead: Box<Ahead<B>>) -> Go<S, B> {
+        let until = self
+            .shared
+            .settings
+            .delivery
+            .until()
+            .unwrap_or(Until::FirstFrame);
+        if ahead.poll_read(cx, until).is_pending() {
+            match self.call.progress.poll_limit(cx) {
+                Poll::Pending => return Go::Stay(Stage::Reading(ahead)),
+                Poll::Ready(limit) => ahead.cut(limit),
+            }
+        }
+        let whole = match until {
+            Until::Bytes(_) => ahead.join(),
+            Until::FirstFrame => None,
+        };
+        let failure = ahead.failure();
+        let (head, body) = ahead.into_response();
+        let ended = match failure {
+            Some(failure) => Ended::Broken(head, body, failure),
+            None => Ended::Response(head, body),
+        };
+        self.ended(ended, whole.as_deref(), None)
+    }
+
+    /// An attempt is over: judge it. `earlier` is the last real outcome, where this attempt never
+    /// came to be one; the caller gets that, should there be no other.
+    fn ended(
+        &mut self,
+        ended: Ended<B>,
+        whole: Option<&[u8]>,
+        earlier: Option<Last<B>>,
+    ) -> Go<S, B> {
+        match self.judge().rule(ended.outcome(), whole) {
+            Ruling::Again(wait) => self.again(ended, earlier, wait),
+            Ruling::Final(verdict) => self.answer(earlier.unwrap_or(ended.into()), verdict),
+            Ruling::Ask(verdict) => {
+                let asking = self.judge().ask(ended.outcome());
+                match asking {
+                    Some(asking) => Go::To(Stage::Reconciling(Box::new(Question {
+                        asking,
+                        ended,
+                        verdict,
+                        drained: None,
+                    }))),
+                    None => self.answer(ended.into(), verdict),
+                }
+            }
+        }
+    }
+
+    fn reconciling(&mut self, cx: &mut Context<'_>, mut question: Box<Question<B>>) -> Go<S, B> {
+        let answer = match question.asking.poll(cx) {
+            Poll::Ready(answer) => answer,
+            Poll::Pending => match self.poll_between(cx, &mut question.drained, None) {
+                Poll::Pending => return Go::Stay(Stage::Reconciling(question)),
+                Poll::Ready(_) => Ok(Reconciled::Unknown),
+            },
+        };
+        let Question { ended, verdict, .. } = *question;
+        match answer {
+            Ok(Reconciled::NotExecuted) => {
+                // The attempt counts as `NotSent`, and the nine steps are asked again; a response
+                // stays what the caller gets, should there be no other attempt.
+                let failure = self.judge().not_executed(ended.outcome());
+                match self.judge().rule(Outcome::Failure(&failure), None) {
+                    Ruling::Again(wait) => self.again(ended.reconciled(failure), None, wait),
+                    Ruling::Final(verdict) | Ruling::Ask(verdict) => {
+                        self.answer(ended.reconciled(failure).into(), verdict)
+                    }
+                }
+            }
+            Ok(Reconciled::Executed(response)) => {
+                let verdict = self.judge().executed(ended.outcome(), verdict);
+                let (head, body) = response.into_parts();
+                self.answer(Last::Response(head, ResponseBody::whole(body)), verdict)
+            }
+            Ok(Reconciled::Unknown) => {
+                self.judge().unknown(ended.outcome(), verdict, None);
+                self.answer(ended.into(), verdict)
+            }
+            Err(error) => {
+                self.judge()
+                    .unknown(ended.outcome(), verdict, Some(shared(error)));
+                self.answer(ended.into(), verdict)
+            }
+        }
+    }
+
+    /// Another attempt follows. First the failed response is read out, so that its connection can be
+    /// used again; while a new credential is fetched it stays whole, whatever its size.
+    fn again(&mut self, ended: Ended<B>, earlier: Option<Last<B>>, wait: Wait) -> Go<S, B> {
+        let discard = self.shared.settings.discard;
+        match ended {
+            Ended::Response(head, body) if earlier.is_none() && !body.is_end_stream() => {
+                if discard.bytes() == 0 {
+                    return self.discarded(Last::Response(head, body), wait);
+                }
+                let until = wait.from.checked_add(discard.time());
+                let ahead = Ahead::new(head, body);
+                Go::To(Stage::Discarding(Box::new(Discarded {
+                    ahead,
+                    until,
+                    wait,
+                    drained: None,
+                })))
+            }
+            Ended::Response(..) | Ended::Broken(..) | Ended::Failure(..) => {
+                let last = earlier.unwrap_or(ended.into());
+                self.discarded(last, wait)
+            }
+        }
+    }
+
+    fn discarding(&mut self, cx: &mut Context<'_>, mut discarded: Box<Discarded<B>>) -> Go<S, B> {
+        let Discarded {
+            ahead,
+            until,
+            drained,
+            ..
+        } = &mut *discarded;
+        let bytes = self.shared.settings.discard.bytes();
+        if ahead.poll_read(cx, Until::Bytes(bytes)).is_pending() {
+            match self.poll_between(cx, drained, *until) {
+                Poll::Pending => return Go::Stay(Stage::Discarding(discarded)),
+                Poll::Ready(Woken::Time) => {}
+                Poll::Ready(Woken::End(reason, step)) => {
+                    let (head, body) = discarded.ahead.into_response();
+                    return self.stop(Last::Response(head, body), reason, step);
+                }
+            }
+        }
+        let Discarded { ahead, wait, .. } = *discarded;
+        let (head, body) = ahead.into_response();
+        self.discarded(Last::Response(head, body), wait)
+    }
+
+    fn discarded(&mut self, last: Last<B>, wait: Wait) -> Go<S, B> {
+        if !wait.refresh {
+            return self.wait(Between {
+                last: last.let_go(),
+                wait,
+                drained: None,
+            });
+        }
+        match (self.judge().refresh(&last), last) {
+            (Some(refreshing), last) => Go::To(Stage::Refreshing(Box::new(Stale {
+                refreshing,
+                between: Between {
+                    last,
+                    wait,
+                    drained: None,
+                },
+            }))),
+            (None, last) => self.stop(last, RetryDenied::Unauthorized, Step::Rule),
+        }
+    }
+
+    fn refreshing(&mut self, cx: &mut Context<'_>, mut stale: Box<Stale<B>>) -> Go<S, B> {
+        match stale.refreshing.as_mut().poll(cx) {
+            Poll::Ready(Ok(credential)) => {
+                self.call.progress.credential = Some(credential);
+                let Between {
+                    last,
+                    wait,
+                    drained,
+                } = stale.between;
+                self.wait(Between {
+                    last: last.let_go(),
+                    wait,
+                    drained,
+                })
+            }
+            Poll::Ready(Err(error)) => {
+                self.note(|attempt| attempt.refresh_error = Some(error));
+                self.stop(stale.between.last, RetryDenied::Unauthorized, Step::Rule)
+            }
+            Poll::Pending => match self.poll_between(cx, &mut stale.between.drained, None) {
+                Poll::Pending => Go::Stay(Stage::Refreshing(stale)),
+                // Without a time to wait for, only an end wakes it.
+                Poll::Ready(Woken::Time) => Go::To(Stage::Refreshing(stale)),
+                Poll::Ready(Woken::End(reason, step)) => {
+                    self.stop(stale.between.last, reason, step)
+                }
+            },
+        }
+    }
+
+    /// Nothing is held from here. A wait of zero touches no timer.
+    fn wait(&mut self, between: Between<B>) -> Go<S, B> {
+        if between.wait.is_over() {
+            return self.ready(between);
+        }
+        Go::To(Stage::Waiting(Box::new(between)))
+    }
+
+    fn waiting(&mut self, cx: &mut Context<'_>, mut between: Box<Between<B>>) -> Go<S, B> {
+        let wake = between.wait.wake();
+        match self.poll_between(cx, &mut between.drained, wake) {
+            Poll::Pending => Go::Stay(Stage::Waiting(between)),
+            Poll::Ready(Woken::Time) => self.ready(*between),
+            Poll::Ready(Woken::End(reason, step)) => self.stop(between.last, reason, step),
+        }
+    }
+
+    fn ready(&mut self, between: Between<B>) -> Go<S, B> {
+        self.call
+            .progress
+            .begin_attempt(between.wait.time, &self.shared.settings);
+        let service = self.shared.instance();
+        Go::To(Stage::Readying(Box::new(Unready { service, between })))
+    }
+
+    fn readying(&mut self, cx: &mut Context<'_>, mut unready: Box<Unready<S, B>>) -> Go<S, B> {
+        // Also where everything is ready at once: no new attempt while draining, or too late.
+        if let Some((reason, step)) = self.judge().ends_before_attempt() {
+            return self.stop(unready.between.last, reason, step);
+        }
+        match unready.service.poll_ready(cx) {
+            Poll::Ready(Ok(())) => {
+                let Unready { service, between } = *unready;
+                self.open(service, between)
+            }
+            Poll::Ready(Err(error)) => {
+                let error: SharedError = shared(error.into());
+                self.note(|attempt| attempt.readiness_error = Some(error));
+                let reason = RetryDenied::Failure(FailureKind::Readiness);
+                self.stop(unready.between.last, reason, Step::Rule)
+            }
+            Poll::Pending => {
+                let limit = self.call.progress.attempt_deadline;
+                match self.poll_between(cx, &mut unready.between.drained, limit) {
+                    Poll::Pending => Go::Stay(Stage::Readying(unready)),
+                    Poll::Ready(Woken::Time) => self.never_sent(unready.between.last),
+                    Poll::Ready(Woken::End(reason, step)) => {
+                        self.stop(unready.between.last, reason, step)
+                    }
+                }
+            }
+        }
+    }
+
+    fn open(&mut self, service: S, between: Between<B>) -> Go<S, B> {
+        let Prepared { head, body } = self.call.next_request(&self.shared.settings);
+        match body {
+            Opened::Body(body) => self.send(service, head, body, Some(between)),
+            Opened::Opening(opening) => {
+                let opening = SyncWrapper::new(opening);
+                let unopened = Unopened {
+                    opening,
+                    head,
+                    service,
+                    between: Some(between),
+                };
+                Go::To(Stage::Opening(Box::new(unopened)))
+            }
+            Opened::Failed(error) => self.not_opened(error),
+        }
+    }
+
+    fn opening(&mut self, cx: &mut Context<'_>, mut unopened: Box<Unopened<S, B>>) -> Go<S, B> {
+        match unopened.opening.get_mut().as_mut().poll(cx) {
+            Poll::Ready(Ok(body)) => {
+                let Unopened {
+                    head,
+                    service,
+                    between,
+                    ..
+                } = *unopened;
+                return self.send(service, head, body, between);
+            }
+            Poll::Ready(Err(error)) => return self.not_opened(error),
+            Poll::Pending => {}
+        }
+        let Some(between) = &mut unopened.between else {
+            return match self.call.progress.poll_limit(cx) {
+                Poll::Pending => Go::Stay(Stage::Opening(unopened)),
+                Poll::Ready(limit) => {
+                    let ended = Ended::Failure(Failure::not_sent(limit), None);
+                    self.ended(ended, None, None)
+                }
+            };
+        };
+        let limit = self.call.progress.attempt_deadline;
+        let woken = self.poll_between(cx, &mut between.drained, limit);
+        match (woken, unopened.between.take()) {
+            (Poll::Ready(Woken::Time), Some(between)) => self.never_sent(between.last),
+            (Poll::Ready(Woken::End(reason, step)), Some(between)) => {
+                self.stop(between.last, reason, step)
+            }
+            (Poll::Pending | Poll::Ready(_), between) => {
+                unopened.between = between;
+                Go::Stay(Stage::Opening(unopened))
+            }
+        }
+    }
+
+    /// Opening fails before anything is sent; for a retry that is an outcome of its own: the body
+    /// is no longer the one that was sent first.
+    fn not_opened(&mut self, error: OpenError) -> Go<S, B> {
+        let (kind, source) = not_opened(error);
+        self.call.progress.stop_clock();
+        self.ended(
+            Ended::Failure(Failure::not_sent(kind), Some(source)),
+            None,
+            None,
+        )
+    }
+
+    /// A retry's time was up before it was sent. It counts as an attempt, but never takes the place
+    /// of the last real outcome.
+    fn never_sent(&mut self, last: Last<B>) -> Go<S, B> {
+        self.call.progress.stop_clock();
+        let failure = Failure::not_sent(FailureKind::ResponseTimeout);
+        self.ended(Ended::Failure(failure, None), None, Some(last))
+    }
+
+    fn send(
+        &mut self,
+        service: S,
+        mut head: request::Parts,
+        body: ReplayBody,
+        between: Option<Between<B>>,
+    ) -> Go<S, B> {
+        let progress = &mut self.call.progress;
+        if let Some(token) = progress.token.take() {
+            token.spend();
+        }
+        match between.map(|between| between.last) {
+            Some(Last::Response(response, _) | Last::Head(response, _)) => {
+                if let Some(budget) = &mut progress.budget {
+                    budget.carry(&response.extensions, &mut head.extensions);
+                }
+            }
+            Some(Last::Failure(_, source)) => progress.prior_error = source,
+            None => {}
+        }
+        Go::Send(service, Request::from_parts(head, body))
+    }
+
+    /// The call ends between two attempts: the last real outcome is the answer.
+    fn stop(&mut self, last: Last<B>, reason: RetryDenied, step: Step) -> Go<S, B> {
+        match self.judge().stop(reason, step) {
+            Some(verdict) => self.answer(last, verdict),
+            // Never here: there is no stay between attempts before the first.
+            None => Go::Stay(Stage::Done),
+        }
+    }
+
+    fn answer(&mut self, last: Last<B>, verdict: Verdict) -> Go<S, B> {
+        Go::Answer(self.judge().answer(last, verdict))
+    }
+
+    /// Ready when the time has come, or when something ends the call. The handle of the drain is
+    /// asked only by calls that wait.
+    fn poll_between(
+        &mut self,
+        cx: &mut Context<'_>,
+        drained: &mut Option<Drained>,
+        time: Option<Instant>,
+    ) -> Poll<Woken> {
+        if let Some(drain) = &self.shared.settings.drain {
+            let drained = drained.get_or_insert_with(|| Box::pin(drain.started()));
+            if drained.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(Woken::End(RetryDenied::RuntimeDraining, Step::Draining));
+            }
+        }
+        let progress = &mut self.call.progress;
+        let Some(at) = earlier(time, progress.deadline) else {
+            return Poll::Pending;
+        };
+        ready!(progress.poll_until(cx, at));
+        Poll::Ready(if progress.deadline == Some(at) {
+            Woken::End(RetryDenied::Deadline, Step::Deadline)
+        } else {
+            Woken::Time
+        })
+    }
+
+    fn note(&mut self, note: impl FnOnce(&mut AttemptReport)) {
+        if let Some(attempt) = self.call.progress.attempts.last_mut() {
+            note(attempt);
+        }
+    }
+
+    fn judge(&mut self) -> Judge<'_, P> {
+        Judge {
+            call: self.call,
+            policy: &self.shared.policy,
+            settings: &self.shared.settings,
+        }
+    }
+}
+
+fn unsent<S, B>(kind: FailureKind, source: Option<BoxError>) -> Stage<S, B> {
+    Stage::Unsent(Box::new(Ended::Failure(Failure::not_sent(kind), source)))
+}
+
+fn not_opened(error: OpenError) -> (FailureKind, BoxError) {
+    match error {
+        OpenError::Failed(source) => (FailureKind::RequestBody, source),
+        OpenError::Changed(source) => (FailureKind::BodyChanged, source),
+    }
+}
+
+impl<S, P, B> fmt::Debug for ResponseFuture<S, P, B>
+where
+    S: Service<Request<ReplayBody>>,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let stage = match &self.stage {
+            Stage::Unsent(_) => "unsent",
+            Stage::Opening(_) => "opening the request body",
+            Stage::Calling => "calling",
+            Stage::Reading(_) => "reading the response body",
+            Stage::Reconciling(_) => "reconciling",
+            Stage::Discarding(_) => "reading out a failed response",
+            Stage::Refreshing(_) => "refreshing the credential",
+            Stage::Waiting(_) => "waiting",
+            Stage::Readying(_) => "asking for readiness",
+            Stage::Done => "done",
+        };
+        f.debug_struct("ResponseFuture")
+            .field("stage", &stage)
+            .finish_non_exhaustive()
+    }
+}

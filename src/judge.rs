@@ -1,0 +1,352 @@
+//! From the end of an attempt to what follows: facts are gathered, the nine steps decide, and what
+//! they permit still has to pass the gates that change something.
+
+use std::time::Duration;
+
+use http::StatusCode;
+use tokio::time::Instant;
+
+use crate::BoxError;
+use crate::attempt::{Attempt, Outcome};
+use crate::budget::CallBudget;
+use crate::call::{Call, Progress, RequestBody};
+use crate::ended::{Ended, Last, TimedOut};
+use crate::error::last_word;
+use crate::evidence::{
+    Execution, FailedAttempt, Failure, FailureKind, Phase, judge as read_failure,
+};
+use crate::layer::Settings;
+use crate::observe::AttemptEnded;
+use crate::policy::{
+    Decision, Policy, RetryDenied, Step, Verdict, decide, fits, honoured_hint, own_execution,
+};
+use crate::reconcile::{Ambiguous, Asking};
+use crate::refresh::Refreshing;
+use crate::report::{AttemptReport, SharedError};
+
+/// Judges the attempts of one call.
+pub(crate) struct Judge<'a, P> {
+    pub(crate) call: &'a mut Call,
+    pub(crate) policy: &'a P,
+    pub(crate) settings: &'a Settings,
+}
+
+/// What follows an attempt.
+pub(crate) enum Ruling {
+    /// Another attempt, for which a token is withdrawn.
+    Again(Wait),
+    /// The answer.
+    Final(Verdict),
+    /// The answer, unless somebody can tell what became of the operation.
+    Ask(Verdict),
+}
+
+/// The way to the next attempt.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wait {
+    /// Get a new credential first.
+    pub(crate) refresh: bool,
+    pub(crate) time: Duration,
+    /// When the wait began: whatever else is done before the next attempt counts into it.
+    pub(crate) from: Instant,
+}
+
+impl Wait {
+    /// When it ends. `None`: never.
+    pub(crate) fn wake(&self) -> Option<Instant> {
+        self.from.checked_add(self.time)
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.time.is_zero() || self.from.elapsed() >= self.time
+    }
+}
+
+impl<P: Policy> Judge<'_, P> {
+    /// The inner service failed.
+    pub(crate) fn failed<B>(&mut self, error: BoxError) -> Ended<B> {
+        self.call.progress.stop_clock();
+        let trace = self.call.progress.witness.trace();
+        let failed = FailedAttempt::new(Phase::Call, Some(&*error), trace);
+        let failure = match last_word(&*error).filter(|_| !trace.failed()) {
+            // A retry layer below states what it knows; if it was permitted to try again, that was
+            // the last try.
+            Some(facts) => {
+                let kind = match facts.failure {
+                    _ if facts.retried => FailureKind::AlreadyRetried,
+                    Some(failure) => failure.kind(),
+                    None => FailureKind::Unknown,
+                };
+                match facts.execution {
+                    Execution::NotExecuted => Failure::not_sent(kind),
+                    Execution::Answered | Execution::Unknown => Failure::sent_no_response(kind),
+                }
+            }
+            None => self.read(&failed, FailureKind::Unknown),
+        };
+        // The transport may hide why the request body failed; the witness does not.
+        let source = self.call.progress.witness.take_failure().unwrap_or(error);
+        Ended::Failure(failure, Some(source))
+    }
+
+    /// The layer ended the attempt, at a limit.
+    pub(crate) fn timed_out<B>(&mut self, limit: FailureKind) -> Ended<B> {
+        let progress = &mut self.call.progress;
+        progress.stop_clock();
+        let failed = FailedAttempt::new(Phase::Call, None, progress.witness.trace());
+        let source = TimedOut {
+            kind: limit,
+            earlier: progress.prior_error.take(),
+        };
+        Ended::Failure(self.read(&failed, limit), Some(source.into()))
+    }
+
+    fn read(&self, failed: &FailedAttempt<'_>, kind: FailureKind) -> Failure {
+        let Settings {
+            peer_promises,
+            classifiers,
+            ..
+        } = self.settings;
+        let judged = read_failure(failed, kind, *peer_promises, classifiers);
+        if judged.contradiction {
+            self.settings.contradictions.count();
+        }
+        judged.failure
+    }
+
+    /// The nine steps, and for what they permit the gates that change something: the wait against
+    /// the deadline, the token, the body.
+    pub(crate) fn rule(&mut self, outcome: Outcome<'_>, whole: Option<&[u8]>) -> Ruling {
+        let Call { kept, progress } = &mut *self.call;
+        let attempt = Call::attempt(kept, progress, self.settings, outcome, whole);
+        let verdict = decide(self.policy, &attempt);
+        let (verdict, wait) = match verdict.decision() {
+            Decision::Accept | Decision::Denied(_) | Decision::Ambiguous => (verdict, None),
+            Decision::Retry | Decision::Refresh => {
+                match pass(self.policy, progress, &attempt, verdict.decision()) {
+                    Ok(wait) => (verdict, Some(wait)),
+                    Err((reason, step)) => (verdict.ended_by(reason, step), None),
+                }
+            }
+        };
+        if verdict.is_ambiguous()
+            && self.settings.reconcile.is_some()
+            && progress.reconciled.is_none()
+            && !attempt.draining
+            && attempt
+                .remaining
+                .is_none_or(|remaining| !remaining.is_zero())
+        {
+            return Ruling::Ask(verdict);
+        }
+        record(
+            self.policy,
+            progress,
+            self.settings,
+            &attempt,
+            verdict,
+            wait,
+        );
+        match wait {
+            Some(wait) => Ruling::Again(wait),
+            None => Ruling::Final(verdict),
+        }
+    }
+
+    /// Something ended the call between two attempts: it is the last verdict now, and the token
+    /// goes back. `None` before the first attempt ended.
+    pub(crate) fn stop(&mut self, reason: RetryDenied, step: Step) -> Option<Verdict> {
+        self.call.progress.token = None;
+        let last = self.call.progress.attempts.last_mut()?;
+        last.verdict = last.verdict.ended_by(reason, step);
+        Some(last.verdict)
+    }
+
+    /// What forbids another attempt now, though it was permitted before the wait.
+    pub(crate) fn ends_before_attempt(&self) -> Option<(RetryDenied, Step)> {
+        if self.settings.is_draining() {
+            return Some((RetryDenied::RuntimeDraining, Step::Draining));
+        }
+        let late = self
+            .call
+            .progress
+            .remaining()
+            .is_some_and(|remaining| remaining.is_zero());
+        late.then_some((RetryDenied::Deadline, Step::Deadline))
+    }
+
+    /// Starts a refresh, from the head that was refused. `None` without a challenge.
+    pub(crate) fn refresh<B>(&mut self, last: &Last<B>) -> Option<Refreshing> {
+        let (Last::Response(challenge, _), Some(refresher)) = (last, &self.settings.refresh) else {
+            return None;
+        };
+        let mut stale = self.call.kept.rebuild();
+        if let Some(credential) = &self.call.progress.credential {
+            refresher.apply(credential, &mut stale);
+        }
+        Some(refresher.refresh(stale, challenge.clone()))
+    }
+
+    /// Starts asking what became of the attempt.
+    pub(crate) fn ask(&mut self, outcome: Outcome<'_>) -> Option<Asking> {
+        let reconcile = self.settings.reconcile.clone()?;
+        Some(reconcile.ask(self.call.kept.rebuild(), Ambiguous::of(outcome)))
+    }
+
+    /// The attempt turned out not to have been executed: what it counts as.
+    pub(crate) fn not_executed(&mut self, outcome: Outcome<'_>) -> Failure {
+        self.call.progress.reconciled = Some(Execution::NotExecuted);
+        self.call.progress.reconciled_status = outcome.response().map(|head| head.status);
+        Failure::not_sent(
+            outcome
+                .failure()
+                .map_or(FailureKind::Unknown, Failure::kind),
+        )
+    }
+
+    /// The attempt turned out to have been executed, and its answer is at hand.
+    pub(crate) fn executed(&mut self, outcome: Outcome<'_>, verdict: Verdict) -> Verdict {
+        let verdict = verdict.accepted();
+        self.found_out(outcome, verdict, Execution::Answered);
+        verdict
+    }
+
+    /// Nobody could tell: the third answer stands.
+    pub(crate) fn unknown(
+        &mut self,
+        outcome: Outcome<'_>,
+        verdict: Verdict,
+        error: Option<SharedError>,
+    ) {
+        self.call.progress.reconcile_error = error;
+        self.found_out(outcome, verdict, Execution::Unknown);
+    }
+
+    fn found_out(&mut self, outcome: Outcome<'_>, verdict: Verdict, found: Execution) {
+        let Call { kept, progress } = &mut *self.call;
+        progress.reconciled = Some(found);
+        let attempt = Call::attempt(kept, progress, self.settings, outcome, None);
+        record(
+            self.policy,
+            progress,
+            self.settings,
+            &attempt,
+            verdict,
+            None,
+        );
+    }
+}
+
+/// The gates behind the nine steps. The token is withdrawn as the last that another call could
+/// take; only then the running upload is cut off, because a response that is delivered after all
+/// must leave it alone. If the body is lost in that instant, the token goes back.
+fn pass<P: Policy>(
+    policy: &P,
+    progress: &mut Progress,
+    attempt: &Attempt<'_>,
+    decision: Decision,
+) -> Result<Wait, (RetryDenied, Step)> {
+    let wait = wait(policy, attempt, progress.waited, progress.random.draw())
+        .ok_or((RetryDenied::Deadline, Step::Deadline))?;
+    let token = match &progress.budget {
+        Some(budget) => Some(
+            budget
+                .try_withdraw()
+                .ok_or((RetryDenied::BudgetExhausted, Step::Budget))?,
+        ),
+        None => None,
+    };
+    if let RequestBody::Kept(source) = &mut progress.body {
+        source.cut();
+        let state = source.state();
+        if !state.is_replayable() {
+            return Err((RetryDenied::BodyNotReplayable(state), Step::Body));
+        }
+    }
+    progress.token = token;
+    progress.no_early_data |= attempt.status() == Some(StatusCode::TOO_EARLY);
+    let refresh = decision == Decision::Refresh;
+    progress.refreshed |= refresh;
+    Ok(Wait {
+        refresh,
+        time: wait,
+        from: Instant::now(),
+    })
+}
+
+/// How long to wait: what the policy says, raised to the server's hint, lowered again by no more
+/// than the hint's jitter where the deadline asks for it. `None`: it does not fit (step 6, asked
+/// again for the drawn wait).
+fn wait<P: Policy>(
+    policy: &P,
+    attempt: &Attempt<'_>,
+    previous: Duration,
+    random: f64,
+) -> Option<Duration> {
+    let hint = honoured_hint(policy, attempt);
+    let drawn = policy
+        .backoff(attempt, previous, random)
+        .max(hint.unwrap_or_default());
+    if fits(attempt, drawn) {
+        return Some(drawn);
+    }
+    let hint = hint?;
+    let least = drawn.saturating_sub(hint / 2).max(hint);
+    let latest = attempt.remaining?.saturating_sub(attempt.min_attempt);
+    (least <= latest && fits(attempt, least)).then_some(latest.min(drawn))
+}
+
+/// Writes the attempt into the report, and tells the observers. A first attempt that is accepted
+/// leaves no report.
+fn record<P: Policy>(
+    policy: &P,
+    progress: &mut Progress,
+    settings: &Settings,
+    attempt: &Attempt<'_>,
+    verdict: Verdict,
+    wait: Option<Wait>,
+) {
+    if let (Some(StatusCode::UNAUTHORIZED), Some(refresher), Some(credential)) =
+        (attempt.status(), &settings.refresh, &progress.credential)
+    {
+        refresher.refused(credential);
+    }
+    let accepted_at_once = verdict.decision() == Decision::Accept
+        && progress.attempts.is_empty()
+        && progress.reconciled.is_none();
+    if !accepted_at_once {
+        let execution = match progress.reconciled {
+            Some(found) => found,
+            None => own_execution(policy, attempt),
+        };
+        progress.prior_unknown |= execution == Execution::Unknown;
+        progress.attempts.push(AttemptReport {
+            number: attempt.number,
+            evidence: attempt.evidence(),
+            failure: attempt.failure().copied(),
+            status: attempt.status().or(progress.reconciled_status.take()),
+            waited_before: progress.waited,
+            duration: progress.attempt_took,
+            verdict,
+            execution,
+            reconciled: progress.reconciled,
+            refresh_error: None,
+            readiness_error: None,
+            reconcile_error: progress.reconcile_error.take(),
+        });
+    }
+    if settings.observers.is_empty() {
+        return;
+    }
+    let ended = AttemptEnded {
+        attempt,
+        verdict: &verdict,
+        duration: progress.attempt_took,
+        waited_before: progress.waited,
+        next_wait: wait.map(|wait| wait.time),
+        budget_balance: progress.budget.as_ref().map(CallBudget::balance),
+    };
+    for observer in &settings.observers {
+        observer.attempt_ended(&ended);
+    }
+}

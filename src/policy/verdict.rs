@@ -1,0 +1,208 @@
+//! The judgement on one attempt, and its reasons.
+
+use std::fmt;
+use std::time::Duration;
+
+use http::StatusCode;
+
+use super::Rule;
+use crate::body::BodyState;
+use crate::evidence::{Execution, FailureKind};
+
+/// The judgement on one attempt: what follows, which step said so, and what is known about the
+/// execution.
+///
+/// `Display` is one sentence for a log line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub struct Verdict {
+    pub(super) decision: Decision,
+    pub(super) rule: Rule,
+    pub(super) execution: Execution,
+    pub(super) safely_idempotent: bool,
+    pub(super) step: Option<Step>,
+}
+
+impl Verdict {
+    /// What follows.
+    pub const fn decision(&self) -> Decision {
+        self.decision
+    }
+
+    /// What the policy's rule said, whichever step decided.
+    pub const fn rule(&self) -> Rule {
+        self.rule
+    }
+
+    /// Whether the operation was executed, earlier attempts of the call included.
+    pub const fn execution(&self) -> Execution {
+        self.execution
+    }
+
+    /// Whether no further attempt follows and the operation may have been executed without anyone
+    /// knowing, whichever step said no. Wider than [`Decision::Ambiguous`].
+    pub const fn is_ambiguous(&self) -> bool {
+        match self.decision {
+            Decision::Ambiguous => true,
+            Decision::Denied(_) => {
+                matches!(self.execution, Execution::Unknown) && !self.safely_idempotent
+            }
+            Decision::Accept | Decision::Retry | Decision::Refresh => false,
+        }
+    }
+
+    /// Why there is no further attempt, if it was denied.
+    pub const fn denied(&self) -> Option<RetryDenied> {
+        match self.decision {
+            Decision::Denied(reason) => Some(reason),
+            Decision::Accept | Decision::Retry | Decision::Refresh | Decision::Ambiguous => None,
+        }
+    }
+
+    /// The step that decided. `None`: accepted, before any step was asked.
+    pub const fn step(&self) -> Option<Step> {
+        self.step
+    }
+
+    /// The same judgement, ended by a fact that came up after it: while waiting, or in the race for
+    /// the last token.
+    pub(crate) const fn ended_by(self, reason: RetryDenied, step: Step) -> Self {
+        Self {
+            decision: Decision::Denied(reason),
+            step: Some(step),
+            ..self
+        }
+    }
+
+    /// The same attempt, whose answer was found out.
+    pub(crate) const fn accepted(self) -> Self {
+        Self {
+            decision: Decision::Accept,
+            execution: Execution::Answered,
+            step: None,
+            ..self
+        }
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.decision {
+            Decision::Accept => return f.write_str("accepted"),
+            Decision::Retry => return f.write_str("retry"),
+            Decision::Refresh => return f.write_str("retry with a new credential"),
+            Decision::Denied(reason) => write!(f, "no retry: {reason}")?,
+            Decision::Ambiguous => f.write_str("no retry: it may have been executed")?,
+        }
+        if let Some(step) = self.step {
+            write!(f, " (step {})", step as u8)?;
+        }
+        if self.is_ambiguous() {
+            f.write_str("; AMBIGUOUS, do not send it again blindly: ask the upstream, or replay under a key")
+        } else {
+            f.write_str(match (self.execution, self.safely_idempotent) {
+                (Execution::NotExecuted, _) => "; not executed, safe to send again",
+                (Execution::Answered, _) => "; the response is the answer",
+                (Execution::Unknown, _) => "; idempotent, safe to send again",
+            })
+        }
+    }
+}
+
+/// What follows an attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decision {
+    /// The response is the answer.
+    Accept,
+    /// Another attempt.
+    Retry,
+    /// A new credential, then another attempt.
+    Refresh,
+    /// No further attempt, for this reason.
+    Denied(RetryDenied),
+    /// No further attempt: it may have been executed and must not be sent again blindly.
+    Ambiguous,
+}
+
+/// The nine steps, in their order. `step as u8` is the number in `docs/decision-order.md`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Step {
+    /// The attempts are exhausted.
+    Attempts = 1,
+    /// The retry budget is empty.
+    Budget,
+    /// The request body cannot be sent again.
+    Body,
+    /// The caller already holds a part of the response.
+    Delivered,
+    /// The process is draining.
+    Draining,
+    /// The deadline leaves too little.
+    Deadline,
+    /// The failure is permanent.
+    Permanent,
+    /// It may have been executed, and is not safely idempotent.
+    Ambiguous,
+    /// The policy's rule.
+    Rule,
+}
+
+/// Why there is no further attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RetryDenied {
+    /// The attempts are exhausted (step 1).
+    MaxAttempts,
+    /// The retry budget is empty (step 2).
+    BudgetExhausted,
+    /// The request body cannot be sent again (step 3).
+    BodyNotReplayable(BodyState),
+    /// The caller already holds a part of the response (step 4).
+    ResponseAlreadyDelivered,
+    /// The process is draining (step 5).
+    RuntimeDraining,
+    /// The deadline leaves too little for the wait and another attempt (step 6).
+    Deadline,
+    /// Trying again cannot help, or must not (step 7).
+    PermanentFailure(FailureKind),
+    /// The server asked for a longer wait than the policy agrees to (step 9).
+    RetryAfter(Duration),
+    /// A part of the answer arrived, and the operation is not safely idempotent (step 9).
+    NotIdempotent,
+    /// The status is not retried (step 9).
+    Status(StatusCode),
+    /// 425, and no attempt outside early data is left to make (step 9).
+    TooEarly,
+    /// 401, and no new credential is to be had (step 9).
+    Unauthorized,
+    /// The failure is not retried (step 9).
+    Failure(FailureKind),
+}
+
+impl fmt::Display for RetryDenied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::MaxAttempts => f.write_str("attempts exhausted"),
+            Self::BudgetExhausted => f.write_str("retry budget empty"),
+            Self::BodyNotReplayable(state) => write!(f, "request body not replayable: {state}"),
+            Self::ResponseAlreadyDelivered => f.write_str("response already delivered"),
+            Self::RuntimeDraining => f.write_str("draining"),
+            Self::Deadline => f.write_str("deadline leaves too little"),
+            Self::PermanentFailure(kind) => write!(f, "permanent failure: {kind}"),
+            Self::RetryAfter(Duration::MAX) => {
+                f.write_str("server asks for a longer wait than agreed to")
+            }
+            Self::RetryAfter(hint) => {
+                write!(f, "server asks to wait {hint:?}, longer than agreed to")
+            }
+            Self::NotIdempotent => f.write_str("partly answered and not idempotent"),
+            Self::Status(status) => write!(f, "status {} is not retried", status.as_u16()),
+            Self::TooEarly => {
+                f.write_str("425 outside of early data already, or not ours to replay")
+            }
+            Self::Unauthorized => f.write_str("401 without a new credential"),
+            Self::Failure(kind) => write!(f, "not retried: {kind}"),
+        }
+    }
+}

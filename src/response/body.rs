@@ -1,0 +1,202 @@
+//! The response body that the caller reads.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use pin_project_lite::pin_project;
+
+use super::counted::{Broken, Counted};
+use super::error::BodyError;
+use crate::BoxError;
+use crate::evidence::Failure;
+use crate::policy::RetryDenied;
+
+pin_project! {
+    /// The body of a delivered response: what the layer read before delivery, then the live rest.
+    ///
+    /// A body that ends short of its `content-length` is an error here, even where the transport
+    /// ends it cleanly (hyper does so after an h2 RST_STREAM(NO_ERROR)). Dropping it drops the
+    /// transport's body: nothing goes on in the background.
+    pub struct ResponseBody<B> {
+        ahead: VecDeque<Frame<Bytes>>,
+        // Comes after what was read ahead, if the body broke before delivery.
+        broken: Option<Box<BodyError>>,
+        #[pin]
+        live: Live<B>,
+        // Bytes that the caller got.
+        delivered: u64,
+    }
+}
+
+pin_project! {
+    #[project = LiveProj]
+    enum Live<B> {
+        // As the transport gave it: never polled yet, so it may be moved.
+        Fresh { #[pin] body: Counted<B> },
+        // Read ahead by the layer and moved since: pinned on the heap.
+        Begun { body: Counted<Pin<Box<B>>> },
+        Ended,
+    }
+}
+
+impl<B> ResponseBody<B> {
+    /// A transport's body that nobody polled yet.
+    pub(crate) fn fresh(body: Counted<B>) -> Self {
+        Self::new(Live::Fresh { body })
+    }
+
+    /// What was read ahead, and how it goes on.
+    pub(crate) fn read_ahead(ahead: VecDeque<Frame<Bytes>>, rest: Rest<B>) -> Self {
+        let (live, broken) = match rest {
+            Rest::End => (Live::Ended, None),
+            Rest::Live(body) => (Live::Begun { body }, None),
+            Rest::Broken(Broken { failure, source }) => {
+                (Live::Ended, Some(Box::new(BodyError::new(failure, source))))
+            }
+        };
+        Self {
+            ahead,
+            broken,
+            ..Self::new(live)
+        }
+    }
+
+    /// A body that is all here.
+    pub(crate) fn whole(bytes: Bytes) -> Self {
+        let ahead = if bytes.is_empty() {
+            VecDeque::new()
+        } else {
+            [Frame::data(bytes)].into()
+        };
+        Self {
+            ahead,
+            ..Self::new(Live::Ended)
+        }
+    }
+
+    fn new(live: Live<B>) -> Self {
+        Self {
+            ahead: VecDeque::new(),
+            broken: None,
+            live,
+            delivered: 0,
+        }
+    }
+
+    /// Says why a body that broke before delivery was not fetched again.
+    pub(crate) fn deny(&mut self, reason: RetryDenied) {
+        if let Some(broken) = &mut self.broken {
+            broken.denied = reason;
+        }
+    }
+
+    /// Itself, if all of it is here; otherwise what broke it, if something did, and the transport's
+    /// body is dropped.
+    pub(crate) fn into_whole(self) -> Result<Self, Option<Failure>> {
+        match (&self.live, &self.broken) {
+            (Live::Ended, None) => Ok(self),
+            (_, broken) => Err(broken.as_ref().map(|broken| *broken.failure())),
+        }
+    }
+
+    /// Takes it apart again, to read (more of) it ahead.
+    pub(crate) fn into_parts(self) -> (VecDeque<Frame<Bytes>>, Rest<B>) {
+        let rest = match (self.live, self.broken) {
+            (Live::Fresh { body }, _) => Rest::Live(body.boxed()),
+            (Live::Begun { body }, _) => Rest::Live(body),
+            (Live::Ended, Some(broken)) => Rest::Broken(broken.into_broken()),
+            (Live::Ended, None) => Rest::End,
+        };
+        (self.ahead, rest)
+    }
+}
+
+/// How a body goes on after what was read ahead.
+pub(crate) enum Rest<B> {
+    End,
+    Live(Counted<Pin<Box<B>>>),
+    Broken(Broken),
+}
+
+impl<B> Body for ResponseBody<B>
+where
+    B: Body,
+    B::Error: Into<BoxError>,
+{
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let mut this = self.project();
+        let next = if let Some(frame) = this.ahead.pop_front() {
+            Some(Ok(frame))
+        } else if let Some(broken) = this.broken.take() {
+            Some(Err(*broken))
+        } else {
+            let next = match this.live.as_mut().project() {
+                LiveProj::Fresh { body } => ready!(body.poll_frame(cx)),
+                LiveProj::Begun { body } => ready!(Pin::new(body).poll_frame(cx)),
+                LiveProj::Ended => None,
+            };
+            if !matches!(next, Some(Ok(_))) {
+                this.live.set(Live::Ended);
+            }
+            next.map(|next| {
+                next.map_err(|Broken { failure, source }| BodyError::new(failure, source))
+            })
+        };
+        Poll::Ready(next.map(|next| match next {
+            Ok(frame) => {
+                if let Some(data) = frame.data_ref() {
+                    *this.delivered = this.delivered.saturating_add(data.len() as u64);
+                }
+                Ok(frame)
+            }
+            Err(error) => Err(error.after(*this.delivered)),
+        }))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        let ended = match &self.live {
+            Live::Fresh { body } => body.is_end_stream(),
+            Live::Begun { body } => body.is_end_stream(),
+            Live::Ended => true,
+        };
+        ended && self.ahead.is_empty() && self.broken.is_none()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let live = match &self.live {
+            Live::Fresh { body } => body.size_hint(),
+            Live::Begun { body } => body.size_hint(),
+            Live::Ended => SizeHint::with_exact(0),
+        };
+        let ahead = self
+            .ahead
+            .iter()
+            .filter_map(Frame::data_ref)
+            .fold(0_u64, |sum, data| sum.saturating_add(data.len() as u64));
+        let mut hint = SizeHint::new();
+        if let Some(upper) = live.upper().filter(|_| self.broken.is_none()) {
+            hint.set_upper(upper.saturating_add(ahead));
+        }
+        hint.set_lower(live.lower().saturating_add(ahead));
+        hint
+    }
+}
+
+impl<B> fmt::Debug for ResponseBody<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResponseBody")
+            .field("read_ahead", &self.ahead.len())
+            .field("delivered", &self.delivered)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,167 @@
+//! A transport's response body, counted.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes};
+use http::header::CONTENT_LENGTH;
+use http::{Method, StatusCode, response};
+use http_body::{Body, Frame, SizeHint};
+use pin_project_lite::pin_project;
+
+use crate::BoxError;
+use crate::body::Witness;
+use crate::evidence::{
+    Classify, Evidence, FailedAttempt, Failure, FailureKind, PeerPromises, Phase, judge,
+};
+
+pin_project! {
+    /// Counts what a transport's body yields, and tells a clean end from a short one.
+    pub(crate) struct Counted<B> {
+        #[pin]
+        body: B,
+        received: u64,
+        // By `content-length`, where a body is to be expected at all.
+        expected: Option<u64>,
+        reader: Option<Box<Reader>>,
+    }
+}
+
+/// What reads a failure of the body, where the defaults do not do.
+pub(crate) struct Reader {
+    pub(crate) classifiers: Arc<[Arc<dyn Classify>]>,
+    /// Of the request body: it may still be on its way up, and fail.
+    pub(crate) witness: Witness,
+}
+
+/// A body that broke: what that proves, and the transport's error.
+#[derive(Debug)]
+pub(crate) struct Broken {
+    pub(crate) failure: Failure,
+    pub(crate) source: Option<BoxError>,
+}
+
+impl<B> Counted<B> {
+    /// The body of `head`, in answer to a request with `method`.
+    pub(crate) fn new(
+        body: B,
+        method: &Method,
+        head: &response::Parts,
+        reader: Option<Box<Reader>>,
+    ) -> Self {
+        Self {
+            body,
+            received: 0,
+            expected: expected(method, head),
+            reader,
+        }
+    }
+
+    /// The same body, movable while it is being read.
+    pub(crate) fn boxed(self) -> Counted<Pin<Box<B>>> {
+        Counted {
+            body: Box::pin(self.body),
+            received: self.received,
+            expected: self.expected,
+            reader: self.reader,
+        }
+    }
+
+    /// What it amounts to if the layer stops reading now.
+    pub(crate) fn cut(&self, kind: FailureKind) -> Broken {
+        Broken {
+            failure: read(&self.reader, self.received, kind, None),
+            source: None,
+        }
+    }
+
+    fn is_short(&self) -> bool {
+        self.expected
+            .is_some_and(|expected| self.received < expected)
+    }
+}
+
+impl<B> Counted<B>
+where
+    B: Body,
+    B::Error: Into<BoxError>,
+{
+    pub(crate) fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        let this = self.project();
+        let (kind, source) = match ready!(this.body.poll_frame(cx)) {
+            Some(Ok(frame)) => {
+                let frame = frame.map_data(|mut data| data.copy_to_bytes(data.remaining()));
+                if let Some(data) = frame.data_ref() {
+                    *this.received = this.received.saturating_add(data.len() as u64);
+                }
+                return Poll::Ready(Some(Ok(frame)));
+            }
+            // hyper ends an h2 body cleanly after RST_STREAM(NO_ERROR), short or not.
+            None if this
+                .expected
+                .is_some_and(|expected| *this.received < expected) =>
+            {
+                (FailureKind::Truncated, None)
+            }
+            None => return Poll::Ready(None),
+            Some(Err(error)) => (FailureKind::Unknown, Some(error.into())),
+        };
+        let failure = read(this.reader, *this.received, kind, source.as_ref());
+        Poll::Ready(Some(Err(Broken { failure, source })))
+    }
+
+    /// A transport that says "end" too early must be polled, so that the error is seen.
+    pub(crate) fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream() && !self.is_short()
+    }
+
+    pub(crate) fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// Reads a failure in the body phase: never below what was seen.
+fn read(
+    reader: &Option<Box<Reader>>,
+    received: u64,
+    kind: FailureKind,
+    source: Option<&BoxError>,
+) -> Failure {
+    let seen = if received > 0 {
+        Evidence::PartialResponse
+    } else {
+        Evidence::ResponseReceived
+    };
+    let (trace, classifiers) = match reader {
+        Some(reader) => (reader.witness.trace(), &*reader.classifiers),
+        None => (Default::default(), [].as_slice()),
+    };
+    let error = source.map(|error| &**error as &(dyn std::error::Error + 'static));
+    let failed = FailedAttempt::new(Phase::Body, error, trace);
+    judge(&failed, kind, PeerPromises::Distrust, classifiers)
+        .failure
+        .at_least(seen)
+}
+
+/// The length that `content-length` promises for this body. HEAD, 1xx, 204, 304 and a successful
+/// CONNECT have none, whatever the header says (RFC 9110 §6.4.1, §8.6).
+fn expected(method: &Method, head: &response::Parts) -> Option<u64> {
+    if is_bodiless(method, head.status) {
+        return None;
+    }
+    let mut lines = head.headers.get_all(CONTENT_LENGTH).iter();
+    let only = lines.next().filter(|_| lines.next().is_none())?;
+    only.to_str().ok()?.parse().ok()
+}
+
+pub(crate) fn is_bodiless(method: &Method, status: StatusCode) -> bool {
+    *method == Method::HEAD
+        || status.is_informational()
+        || status == StatusCode::NO_CONTENT
+        || status == StatusCode::NOT_MODIFIED
+        || (*method == Method::CONNECT && status.is_success())
+}

@@ -1,0 +1,163 @@
+//! The service: readiness, and the start of a call. Everything else is in `future.rs`.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+
+use http::{Request, Response};
+use http_body::Body;
+use tower::Service;
+
+use crate::BoxError;
+use crate::body::ReplayBody;
+use crate::budget::Budget;
+use crate::call::Call;
+use crate::error::{Error, Facts, RequestFailed};
+use crate::evidence::{Evidence, Execution, Failure, FailureKind};
+use crate::future::ResponseFuture;
+use crate::layer::Settings;
+use crate::policy::{Policy, StandardPolicy};
+use crate::report::Report;
+
+/// A service whose requests are sent again where that is safe. Made by
+/// [`RetryLayer`](crate::RetryLayer).
+///
+/// `poll_ready` is the inner service's; if it fails there is no call yet:
+/// [`Error::Failed`], `NotSent`, with an empty report.
+pub struct Retry<S, P = StandardPolicy> {
+    inner: S,
+    shared: Arc<Shared<S, P>>,
+    /// The budget of the upstream that was called last.
+    budget: Option<Budget>,
+    /// The caller may have changed the inner service: retries must be clones of it as it is now.
+    changed: bool,
+}
+
+/// What a call needs of its service after it began.
+pub(crate) struct Shared<S, P> {
+    /// Retries clone it; calls that succeed at once never do. Behind a lock only so that a service
+    /// that is not `Sync` leaves the future `Send`.
+    template: Mutex<S>,
+    pub(crate) policy: Arc<P>,
+    pub(crate) settings: Arc<Settings>,
+}
+
+impl<S: Clone, P> Shared<S, P> {
+    /// An instance for a retry: not ready yet.
+    pub(crate) fn instance(&self) -> S {
+        self.template
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+}
+
+impl<S, P> Retry<S, P> {
+    pub(crate) fn new(inner: S, policy: Arc<P>, settings: Settings) -> Self
+    where
+        S: Clone,
+    {
+        let template = Mutex::new(inner.clone());
+        let shared = Arc::new(Shared {
+            template,
+            policy,
+            settings: Arc::new(settings),
+        });
+        Self {
+            inner,
+            shared,
+            budget: None,
+            changed: false,
+        }
+    }
+
+    /// The inner service.
+    pub fn get_ref(&self) -> &S {
+        &self.inner
+    }
+
+    /// The inner service. Retries of later calls are clones of it as it is then.
+    pub fn get_mut(&mut self) -> &mut S {
+        self.changed = true;
+        &mut self.inner
+    }
+
+    /// The inner service.
+    pub fn into_inner(self) -> S {
+        self.inner
+    }
+
+    fn renew_template(&mut self)
+    where
+        S: Clone,
+    {
+        self.changed = false;
+        self.shared = Arc::new(Shared {
+            template: Mutex::new(self.inner.clone()),
+            policy: Arc::clone(&self.shared.policy),
+            settings: Arc::clone(&self.shared.settings),
+        });
+    }
+}
+
+impl<S, P, B> Service<Request<ReplayBody>> for Retry<S, P>
+where
+    S: Service<Request<ReplayBody>, Response = Response<B>> + Clone,
+    S::Error: Into<BoxError>,
+    B: Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<BoxError>,
+    P: Policy,
+{
+    type Response = Response<crate::ResponseBody<B>>;
+    type Error = Error;
+    type Future = ResponseFuture<S, P, B>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        Poll::Ready(ready!(self.inner.poll_ready(cx)).map_err(|error| not_ready(error.into())))
+    }
+
+    fn call(&mut self, request: Request<ReplayBody>) -> Self::Future {
+        if self.changed {
+            self.renew_template();
+        }
+        let shared = Arc::clone(&self.shared);
+        let (call, request) =
+            Call::begin(request, &*shared.policy, &shared.settings, &mut self.budget);
+        ResponseFuture::start(call, request, shared, &mut self.inner)
+    }
+}
+
+fn not_ready(source: BoxError) -> Error {
+    RequestFailed::new(Facts {
+        evidence: Evidence::NotSent,
+        failure: Some(Failure::not_sent(FailureKind::Readiness)),
+        execution: Execution::NotExecuted,
+        verdict: None,
+        report: Report::new(Vec::new()),
+        head: None,
+        source: Some(source),
+        retried: false,
+    })
+    .into()
+}
+
+impl<S: Clone, P> Clone for Retry<S, P> {
+    fn clone(&self) -> Self {
+        Self {
+            inner: self.inner.clone(),
+            shared: Arc::clone(&self.shared),
+            budget: self.budget.clone(),
+            changed: self.changed,
+        }
+    }
+}
+
+impl<S: fmt::Debug, P: fmt::Debug> fmt::Debug for Retry<S, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Retry")
+            .field("inner", &self.inner)
+            .field("policy", &self.shared.policy)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,279 @@
+//! What is kept of a request head, so that it can be sent again.
+//!
+//! Cloning a `request::Parts` costs more than everything else the layer does: an allocation for the
+//! map and one for each value that is not shared yet. So the head is copied flat, into a buffer
+//! that is reused, and rebuilt only when somebody looks at it or a retry happens. That is slower
+//! for a retry (which waits anyway) and free of allocations for all others.
+
+use std::sync::OnceLock;
+
+use bytes::Bytes;
+use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Uri, Version, request};
+
+/// A request head as a policy sees it: given, or rebuilt when first looked at.
+#[derive(Clone, Copy)]
+pub(crate) enum Head<'a> {
+    Given(&'a request::Parts),
+    Kept(&'a Snapshot),
+}
+
+impl<'a> Head<'a> {
+    pub(crate) fn parts(self) -> &'a request::Parts {
+        match self {
+            Self::Given(parts) => parts,
+            Self::Kept(snapshot) => snapshot.parts(),
+        }
+    }
+}
+
+/// A flat copy of a request head.
+#[derive(Default)]
+pub(crate) struct Snapshot {
+    method: Method,
+    version: Version,
+    extensions: Extensions,
+    /// For each header: the lengths of name and value, name, value. Then the URI.
+    buffer: Vec<u8>,
+    headers: usize,
+    sensitive: bool,
+    rebuilt: OnceLock<request::Parts>,
+}
+
+/// In the length of a name: its value is sensitive. (Names are shorter than 64 KiB.)
+const SENSITIVE: u32 = 1 << 31;
+
+impl Snapshot {
+    /// Copies `head`. The snapshot must be [cleared](Self::clear).
+    pub(crate) fn fill(&mut self, head: &request::Parts) {
+        self.method = head.method.clone();
+        self.version = head.version;
+        if !head.extensions.is_empty() {
+            self.extensions = head.extensions.clone();
+        }
+        for (name, value) in &head.headers {
+            self.push_header(name, value);
+        }
+        self.headers = head.headers.len();
+        if let Some(scheme) = head.uri.scheme_str() {
+            self.buffer.extend_from_slice(scheme.as_bytes());
+            self.buffer.extend_from_slice(b"://");
+        }
+        if let Some(authority) = head.uri.authority() {
+            self.buffer.extend_from_slice(authority.as_str().as_bytes());
+        }
+        if let Some(path) = head.uri.path_and_query() {
+            self.buffer.extend_from_slice(path.as_str().as_bytes());
+        }
+    }
+
+    /// Keeps the method alone: for calls that are never repeated and whose head nobody reads.
+    pub(crate) fn fill_method(&mut self, method: &Method) {
+        self.method = method.clone();
+    }
+
+    #[inline]
+    fn push_header(&mut self, name: &HeaderName, value: &HeaderValue) {
+        let (name, bytes) = (name.as_str().as_bytes(), value.as_bytes());
+        let mut name_len = name.len() as u32;
+        if value.is_sensitive() {
+            name_len |= SENSITIVE;
+            self.sensitive = true;
+        }
+        let mut lengths = [0; 8];
+        let (first, second) = lengths.split_at_mut(4);
+        first.copy_from_slice(&name_len.to_le_bytes());
+        second.copy_from_slice(&(bytes.len() as u32).to_le_bytes());
+        self.buffer.reserve(8 + name.len() + bytes.len());
+        self.buffer.extend_from_slice(&lengths);
+        self.buffer.extend_from_slice(name);
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    pub(crate) fn method(&self) -> &Method {
+        &self.method
+    }
+
+    /// The head, rebuilt when first asked for.
+    pub(crate) fn parts(&self) -> &request::Parts {
+        self.rebuilt.get_or_init(|| self.rebuild())
+    }
+
+    /// A new head, equal to the one that was copied: names, values, their order and flags, URI,
+    /// version and extensions.
+    pub(crate) fn rebuild(&self) -> request::Parts {
+        let (mut parts, ()) = http::Request::new(()).into_parts();
+        parts.method = self.method.clone();
+        parts.version = self.version;
+        parts.extensions = self.extensions.clone();
+        let mut rest = Bytes::copy_from_slice(&self.buffer);
+        parts.headers = HeaderMap::with_capacity(self.headers);
+        for _ in 0..self.headers {
+            let Some((name, value)) = pop_header(&mut rest) else {
+                break;
+            };
+            parts.headers.append(name, value);
+        }
+        if let Ok(uri) = Uri::from_maybe_shared(rest) {
+            parts.uri = uri;
+        }
+        parts
+    }
+
+    /// Makes it ready for the next request. What was sensitive is overwritten, since the buffer
+    /// lives on.
+    #[inline]
+    pub(crate) fn clear(&mut self) {
+        if self.sensitive {
+            self.buffer.fill(0);
+            // The stores must not be optimised away as dead.
+            std::hint::black_box(&mut self.buffer);
+            self.sensitive = false;
+        }
+        self.buffer.clear();
+        self.headers = 0;
+        if !self.extensions.is_empty() {
+            self.extensions = Extensions::new();
+        }
+        if self.rebuilt.get_mut().is_some() {
+            self.rebuilt = OnceLock::new();
+        }
+    }
+
+    /// Bytes that the buffer occupies while it waits for the next request.
+    pub(crate) fn capacity(&self) -> usize {
+        self.buffer.capacity()
+    }
+}
+
+/// The next header of a flat copy. Never `None` for what `fill` wrote.
+fn pop_header(rest: &mut Bytes) -> Option<(HeaderName, HeaderValue)> {
+    let name_len = pop_u32(rest)?;
+    let value_len = pop_u32(rest)? as usize;
+    let name = pop(rest, (name_len & !SENSITIVE) as usize)?;
+    let value = pop(rest, value_len)?;
+    let name = HeaderName::from_bytes(&name).ok()?;
+    let mut value = HeaderValue::from_maybe_shared(value).ok()?;
+    value.set_sensitive(name_len & SENSITIVE != 0);
+    Some((name, value))
+}
+
+fn pop_u32(rest: &mut Bytes) -> Option<u32> {
+    let four = pop(rest, 4)?;
+    four.as_ref().try_into().ok().map(u32::from_le_bytes)
+}
+
+fn pop(rest: &mut Bytes, len: usize) -> Option<Bytes> {
+    (len <= rest.len()).then(|| rest.split_to(len))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn round_trip(head: &request::Parts) -> request::Parts {
+        let mut snapshot = Snapshot::default();
+        snapshot.fill(head);
+        snapshot.rebuild()
+    }
+
+    fn head(uri: &str) -> request::Parts {
+        http::Request::builder()
+            .uri(uri)
+            .body(())
+            .unwrap()
+            .into_parts()
+            .0
+    }
+
+    #[test]
+    fn every_form_of_a_uri_survives() {
+        for uri in [
+            "/",
+            "/v1/orders?x=1&y=%20",
+            "*",
+            "http://example.com",
+            "http://example.com/",
+            "https://user:pw@example.com:8443/a/b?c",
+            "ftp://example.com/x",
+            "example.com:443",
+            "http://[::1]:8080/x",
+            "x-own+scheme.1://h/",
+        ] {
+            let head = head(uri);
+            assert_eq!(round_trip(&head).uri, head.uri, "{uri}");
+        }
+    }
+
+    #[test]
+    fn repeated_values_order_flags_version_and_extensions_survive() {
+        #[derive(Clone, PartialEq, Debug)]
+        struct RequestId(u32);
+        let mut head = head("http://example.com/x");
+        head.method = Method::from_bytes(b"PURGE-EVERYTHING-NOW").unwrap();
+        head.version = Version::HTTP_2;
+        head.extensions.insert(RequestId(7));
+        for (name, value) in [("x-a", "1"), ("accept", "*/*"), ("x-a", "2"), ("x-a", "")] {
+            head.headers.append(name, HeaderValue::from_static(value));
+        }
+        let mut secret = HeaderValue::from_static("Bearer s3cr3t");
+        secret.set_sensitive(true);
+        head.headers.append("authorization", secret);
+        head.headers
+            .append("x-obs", HeaderValue::from_bytes(b"\xff\xfe").unwrap());
+
+        let back = round_trip(&head);
+        let list = |h: &HeaderMap| -> Vec<(HeaderName, HeaderValue, bool)> {
+            h.iter()
+                .map(|(k, v)| (k.clone(), v.clone(), v.is_sensitive()))
+                .collect()
+        };
+        assert_eq!(list(&back.headers), list(&head.headers));
+        assert_eq!(back.method, head.method);
+        assert_eq!(back.version, head.version);
+        assert_eq!(back.extensions.get::<RequestId>(), Some(&RequestId(7)));
+    }
+
+    #[test]
+    fn a_cleared_snapshot_holds_nothing_of_the_last_request() {
+        let mut first = head("http://example.com/first");
+        let mut secret = HeaderValue::from_static("Bearer s3cr3t");
+        secret.set_sensitive(true);
+        first.headers.insert("authorization", secret);
+        first.extensions.insert(1_u8);
+        let mut snapshot = Snapshot::default();
+        snapshot.fill(&first);
+        let capacity = snapshot.capacity();
+        let _ = snapshot.parts();
+        snapshot.clear();
+        assert_eq!(snapshot.capacity(), capacity, "the buffer is reused");
+        // What lies in the reused buffer, beyond its length.
+        snapshot.buffer.resize(capacity.min(64), b'.');
+        snapshot.buffer.clear();
+        let second = head("/second");
+        snapshot.fill(&second);
+        assert_eq!(snapshot.parts().uri, second.uri);
+        assert!(snapshot.parts().headers.is_empty());
+        assert!(snapshot.parts().extensions.get::<u8>().is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn any_headers_survive(headers in proptest::collection::vec(
+            ("[a-z][a-z0-9-]{0,40}", proptest::collection::vec(0x20_u8..0x7f, 0..200), any::<bool>()), 0..40)
+        ) {
+            let mut head = head("http://example.com/x?y");
+            for (name, value, sensitive) in headers {
+                let mut value = HeaderValue::from_bytes(&value).unwrap();
+                value.set_sensitive(sensitive);
+                head.headers.append(HeaderName::from_bytes(name.as_bytes()).unwrap(), value);
+            }
+            let back = round_trip(&head);
+            let list = |h: &HeaderMap| -> Vec<(HeaderName, HeaderValue, bool)> {
+                h.iter().map(|(k, v)| (k.clone(), v.clone(), v.is_sensitive())).collect()
+            };
+            prop_assert_eq!(list(&back.headers), list(&head.headers));
+            prop_assert_eq!(back.uri, head.uri);
+        }
+    }
+}

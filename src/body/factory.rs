@@ -350,4 +350,13 @@ mod tests {
             assert_eq!(count.load(Ordering::SeqCst), opened);
         }
     }
+
+    #[test]
+    fn an_inner_layer_never_sends_the_rest_of_what_was_read_before() {
+        let factory = ReplayBody::factory(Replayability::Replayable, || Script::data(&["a", "b"]));
+        let mut read = attempt(&mut factory.into_source());
+        assert_eq!(text(&mut read), "a");
+        let mut inner = read.into_source();
+        assert_eq!(drain(&mut attempt(&mut inner)).expect("whole").0, b"ab");
+    }
 }

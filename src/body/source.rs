@@ -304,6 +304,33 @@ mod tests {
     }
 
     #[test]
+    fn a_body_that_was_cut_off_is_never_at_its_end() {
+        let mut source = ReplayBody::empty().into_source();
+        let (mut old, witness) = attempt(&mut source);
+        source.cut();
+        assert!(
+            !old.is_end_stream(),
+            "else a client could send the request yet"
+        );
+        error(&mut old);
+        assert!(witness.trace().polled() && !witness.trace().ended());
+    }
+
+    #[test]
+    fn the_end_is_seen_in_trailers_or_in_the_last_answer() {
+        let end = [
+            Script::new([Step::Trailers(script::trailers())]).silent(),
+            Script::new([]).silent(),
+        ];
+        for script in end {
+            let (mut body, witness) = attempt(&mut ReplayBody::one_shot(script).into_source());
+            assert!(!body.is_end_stream() && !witness.trace().ended());
+            assert!(poll(&mut body).is_ready());
+            assert!(witness.trace().ended());
+        }
+    }
+
+    #[test]
     fn a_cut_reaches_through_an_inner_layer() {
         let mut outer = ReplayBody::buffered(Script::data(&["a", "b"]), 10).into_source();
         let (body, outer_witness) = attempt(&mut outer);

@@ -1,6 +1,9 @@
 //! Streams under every order of events that a call can bring about.
 
-use std::{sync::Arc, task::Poll};
+use std::{
+    sync::Arc,
+    task::{Context, Poll, Waker},
+};
 
 use bytes::Bytes;
 use http_body::{Body, SizeHint};
@@ -419,6 +422,47 @@ fn a_body_that_goes_through_no_layer_keeps_nothing() {
     assert_eq!(body.state(), BodyState::Consumed);
     assert_eq!(text(&mut body), "b");
     assert!(body.is_end_stream());
+}
+
+#[test]
+fn a_reader_that_was_about_to_read_when_it_was_cut_off_takes_nothing() {
+    let mut source = ReplayBody::one_shot(Script::data(&["a", "b"])).into_source();
+    let mut old = attempt(&mut source);
+    source.cut();
+    // Past the first look for a cut, as a poll on another thread would be that waits for the stream's lock.
+    let mut cx = Context::from_waker(Waker::noop());
+    let late = old.content.poll_frame(&mut cx, old.recorder.as_ref());
+    assert!(matches!(late, Poll::Ready(Some(Err(_)))));
+    assert_eq!(source.state(), BodyState::Untouched);
+}
+
+#[test]
+fn trailers_are_the_end() {
+    let script = Script::new([Step::Trailers(script::trailers()), data("never")]).silent();
+    let mut body = ReplayBody::buffered(script, 10);
+    assert!(poll(&mut body).is_ready());
+    assert!(body.is_end_stream());
+    assert!(matches!(poll(&mut body), Poll::Ready(None)));
+}
+
+#[test]
+fn large_frames_among_many_tiny_ones_are_still_shared() {
+    let large = Bytes::from(vec![1; 4000]);
+    let at = large.as_ptr();
+    let tiny = || (0..500).map(|_| data("a"));
+    let steps = tiny().chain([Step::Data(large)]).chain(tiny());
+    let mut source = ReplayBody::buffered(Script::new(steps), 10_000).into_source();
+    assert_eq!(
+        drain(&mut attempt(&mut source)).expect("whole").0.len(),
+        5000
+    );
+    let mut body = attempt(&mut source);
+    let mut frames = Vec::new();
+    while let Poll::Ready(Some(Ok(frame))) = poll(&mut body) {
+        frames.push(frame.into_data().expect("data"));
+    }
+    assert!(frames.len() < 500, "they were folded");
+    assert!(frames.iter().any(|frame| frame.as_ptr() == at));
 }
 
 #[test]

@@ -41,7 +41,7 @@ pub fn parse(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
 }
 
 /// The wall clock. Nothing else in the crate reads it: all other time is `tokio::time`'s.
-#[allow(clippy::disallowed_methods, dead_code)]
+#[allow(clippy::disallowed_methods)]
 pub(crate) fn now() -> SystemTime {
     SystemTime::now()
 }

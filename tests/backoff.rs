@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::Value;
 use support::randoms;
 use support::vectors::{self, Adopt, Case};
-use tower_http_retry::Backoff;
+use tower_http_retry::{Backoff, StandardPolicy};
 
 const ZERO: Duration = Duration::ZERO;
 
@@ -440,8 +440,21 @@ fn bo_10_waits_at_the_maximum_are_spread_below_it() {
     );
 }
 
-/// `StandardPolicy` refuses the pair when it is built (BO-12); alone, the maximum wins.
+/// Alone, the maximum wins; a policy refuses the pair (BO-12).
 #[test]
 fn bo_11_a_maximum_below_the_base_is_the_wait() {
     assert_eq!(delay(Backoff::exponential(ms(500), ms(50)), 1, 1.0), ms(50));
+}
+
+#[test]
+fn bo_12_a_policy_refuses_a_maximum_below_the_base() {
+    let swapped = StandardPolicy::builder()
+        .base_delay(ms(100))
+        .max_delay(ms(30))
+        .build();
+    assert!(swapped.is_err());
+    let swapped = StandardPolicy::builder()
+        .backoff(Backoff::exponential(ms(100), ms(30)))
+        .build();
+    assert!(swapped.is_err());
 }

@@ -6,12 +6,15 @@ mod support;
 use std::collections::HashSet;
 use std::time::{Duration, SystemTime};
 
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
 use httpdate::{fmt_http_date, parse_http_date};
 use serde_json::Value;
 use support::randoms;
 use support::vectors::{self, Case};
-use tower_http_retry::{Backoff, retry_after};
+use tower_http_retry::{
+    Backoff, Decision, Facts, Policy, RetryAfterHints, RetryDenied, StandardPolicy, Verdict,
+    decide, retry_after,
+};
 
 const ZERO: Duration = Duration::ZERO;
 const DAY: Duration = Duration::from_secs(86_400);
@@ -63,6 +66,41 @@ fn wait(hint: Option<Duration>) -> Duration {
     STD.delay(1, ZERO, hint, 1.0)
 }
 
+/// A policy that waits as `backoff` says, and for hints up to `limit`.
+fn policy(backoff: Backoff, limit: Duration) -> StandardPolicy {
+    StandardPolicy::builder()
+        .backoff(backoff)
+        .max_retry_after(limit)
+        .build()
+        .unwrap()
+}
+
+/// What the policy makes of a GET that was answered with `status`: the verdict, and the longest
+/// wait.
+fn judged(
+    policy: &StandardPolicy,
+    status: StatusCode,
+    hint: Option<Duration>,
+) -> (Verdict, Duration) {
+    let (request, ()) = Request::new(()).into_parts();
+    let (mut response, ()) = Response::new(()).into_parts();
+    response.status = status;
+    let facts = Facts::response(&request, &response);
+    let attempt = hint
+        .map_or(facts, |hint| facts.retry_after(hint))
+        .attempt_for(policy);
+    (
+        decide(policy, &attempt),
+        policy.backoff(&attempt, ZERO, 1.0),
+    )
+}
+
+/// Denied for its length, never shortened to fit.
+fn assert_too_long(policy: &StandardPolicy, status: StatusCode, hint: Duration) {
+    let (verdict, _) = judged(policy, status, Some(hint));
+    assert_eq!(verdict.denied(), Some(RetryDenied::RetryAfter(hint)));
+}
+
 mod tables {
     use super::*;
 
@@ -107,22 +145,12 @@ mod tables {
         (!seconds.is_null()).then(|| secs(seconds))
     }
 
+    /// Cases in which hints are not honoured.
+    const IGNORING: [&str; 3] = ["urllib3-ra-32", "urllib3-ra-34", "urllib3-ra-36"];
+
     #[test]
     fn retry_after_parse() {
-        let skipped = [
-            (
-                "urllib3-ra-32",
-                "whether hints are honoured is the policy's `RetryAfterHints`",
-            ),
-            (
-                "urllib3-ra-34",
-                "whether hints are honoured is the policy's `RetryAfterHints`",
-            ),
-            (
-                "urllib3-ra-36",
-                "whether hints are honoured is the policy's `RetryAfterHints`",
-            ),
-        ];
+        let skipped = IGNORING.map(|id| (id, "policy: `hints_are_read_but_not_honoured_..`"));
         vectors::check("retry_after_parse", 25, &skipped, |case| {
             let Case {
                 id,
@@ -144,7 +172,8 @@ mod tables {
                 // Differ in what is done: nothing is raised, but a hint beyond the limit is denied.
                 "dotnet-ra-03" => {
                     assert_eq!(ours, theirs(expected));
-                    assert!(ours > Some(Backoff::default().max()));
+                    let policy = StandardPolicy::default();
+                    assert_too_long(&policy, StatusCode::TOO_MANY_REQUESTS, ours.unwrap());
                 }
                 "urllib3-ra-11-invalid"
                 | "urllib3-ra-13-invalid"
@@ -215,17 +244,32 @@ mod tables {
         });
     }
 
-    /// The wait before the first retry, at its longest, as go-retryablehttp's test has it: a hint
-    /// or none.
-    fn rate_limited(given: &Value) -> (Backoff, Option<Duration>) {
-        let max = secs(&given["max_s"]);
-        let backoff =
-            Backoff::exponential(given.get("min_s").map_or(max, secs), max).without_hint_jitter();
-        let throttled = [429, 503].contains(&given["status"].as_u64().unwrap());
-        match given["retry_after"].as_str() {
-            None if throttled => (backoff.throttled(), None),
-            None => (backoff, None),
-            Some(value) => (backoff, Some(parse_now(value).unwrap())),
+    #[test]
+    fn hints_are_read_but_not_honoured_where_they_are_ignored() {
+        let cases = vectors::of_kind("retry_after_parse");
+        let ignoring: Vec<_> = cases
+            .iter()
+            .filter(|case| case.given.get("honour") == Some(&false.into()))
+            .collect();
+        assert_eq!(ignoring.len(), IGNORING.len());
+        let policy = policy(Backoff::default(), Duration::MAX).to_builder();
+        let policy = policy
+            .retry_after_hints(RetryAfterHints::Ignore)
+            .build()
+            .unwrap();
+        for Case {
+            id,
+            given,
+            expected,
+            ..
+        } in ignoring
+        {
+            assert!(IGNORING.contains(&id.as_str()), "{id}");
+            assert!(expected["sleep_seconds"].is_null());
+            let hint = parse(given["value"].as_str().unwrap(), clock(given));
+            let (verdict, wait) = judged(&policy, StatusCode::SERVICE_UNAVAILABLE, hint);
+            assert_eq!(verdict.decision(), Decision::Retry);
+            assert_eq!(wait, Backoff::default().throttled_base());
         }
     }
 
@@ -249,25 +293,32 @@ mod tables {
                 // Differs: Envoy drops the hint and returns earlier than it was asked.
                 "envoy-hint-04-over-max-ignored" => {
                     let backoff = Backoff::exponential(millis(&given["backoff_ms"]), Duration::MAX);
+                    let policy = policy(backoff, millis(&given["hint_cap_ms"]));
                     assert_too_long(
-                        backoff,
+                        &policy,
+                        StatusCode::TOO_MANY_REQUESTS,
                         millis(&given["hint_ms"]),
-                        millis(&given["hint_cap_ms"]),
                     );
                 }
-                _ => match rate_limited(given) {
-                    // Differs: waited, or not read at all. The limit is the maximum.
-                    (backoff, Some(hint)) if case.differs() => {
-                        assert_too_long(backoff, hint, backoff.max())
+                // go-retryablehttp
+                _ => {
+                    let max = secs(&given["max_s"]);
+                    let backoff = Backoff::exponential(given.get("min_s").map_or(max, secs), max);
+                    let policy = policy(backoff.without_hint_jitter(), max);
+                    let status = u16::try_from(given["status"].as_u64().unwrap()).unwrap();
+                    let status = StatusCode::from_u16(status).unwrap();
+                    let hint = given["retry_after"]
+                        .as_str()
+                        .map(|value| parse_now(value).unwrap());
+                    if case.differs() {
+                        // Waited there, or not read. The limit is the maximum.
+                        assert_too_long(&policy, status, hint.unwrap());
+                    } else {
+                        let (verdict, wait) = judged(&policy, status, hint);
+                        assert_eq!(verdict.decision(), Decision::Retry);
+                        assert_eq!(wait, secs(&expected["delay_s"]));
                     }
-                    (backoff, hint) => {
-                        assert!(!case.differs());
-                        assert_eq!(
-                            backoff.delay(1, ZERO, hint, 1.0),
-                            secs(&expected["delay_s"])
-                        );
-                    }
-                },
+                }
             }
         });
     }
@@ -280,22 +331,21 @@ mod tables {
             } = case;
             let hint = parse_now(&given["seconds"].to_string()).unwrap();
             let backoff = Backoff::exponential(ms(1), ms(1)).without_hint_jitter();
+            let policy = policy(backoff, secs(&given["cap_s"]));
             if case.differs() {
-                assert_too_long(backoff, hint, secs(&given["cap_s"]));
+                assert_too_long(&policy, StatusCode::TOO_MANY_REQUESTS, hint);
             } else {
-                assert_eq!(
-                    backoff.delay(1, ZERO, Some(hint), 1.0),
-                    secs(&expected["seconds"])
-                );
+                let (verdict, wait) = judged(&policy, StatusCode::TOO_MANY_REQUESTS, Some(hint));
+                assert_eq!(verdict.decision(), Decision::Retry);
+                assert_eq!(wait, secs(&expected["seconds"]));
             }
         });
     }
 }
 
-/// A hint beyond the limit is denied, never shortened to fit.
-fn assert_too_long(backoff: Backoff, hint: Duration, limit: Duration) {
-    assert!(hint > limit);
-    assert!(backoff.delay(1, ZERO, Some(hint), 0.0) >= hint);
+/// The limit is the backoff's maximum where none is set.
+fn std_policy() -> StandardPolicy {
+    StandardPolicy::builder().backoff(STD).build().unwrap()
 }
 
 #[test]
@@ -304,13 +354,21 @@ fn ra_01_seconds_are_not_multiplied_into_a_negative_wait() {
         parse_now("9223372037"),
         Some(Duration::from_secs(9_223_372_037))
     );
-    assert_too_long(STD, parse_now("9223372037").unwrap(), STD.max());
+    assert_too_long(
+        &std_policy(),
+        StatusCode::TOO_MANY_REQUESTS,
+        parse_now("9223372037").unwrap(),
+    );
 }
 
 #[test]
 fn ra_02_digits_beyond_any_integer_are_longer_than_any_limit() {
     assert_eq!(parse_now("99999999999999999999"), Some(Duration::MAX));
-    assert_too_long(STD, Duration::MAX, STD.max());
+    assert_too_long(
+        &std_policy(),
+        StatusCode::SERVICE_UNAVAILABLE,
+        Duration::MAX,
+    );
 }
 
 #[test]
@@ -344,22 +402,43 @@ fn ra_08_zero_is_a_hint_and_leaves_the_ordinary_backoff() {
 }
 
 #[test]
+fn ra_10_hints_that_are_switched_off_do_not_control_the_wait() {
+    let policy = std_policy()
+        .to_builder()
+        .retry_after_hints(RetryAfterHints::Ignore)
+        .build()
+        .unwrap();
+    let (verdict, wait) = judged(&policy, StatusCode::TOO_MANY_REQUESTS, parse_now("8"));
+    assert_eq!((verdict.decision(), wait), (Decision::Retry, ms(100)));
+    let (_, honoured) = judged(&std_policy(), StatusCode::TOO_MANY_REQUESTS, parse_now("8"));
+    assert_eq!(honoured, ms(8_000));
+}
+
+#[test]
 fn ra_12_an_hour_is_not_shortened_to_the_maximum() {
-    assert_too_long(STD, parse_now("3600").unwrap(), STD.max());
+    assert_too_long(
+        &std_policy(),
+        StatusCode::TOO_MANY_REQUESTS,
+        parse_now("3600").unwrap(),
+    );
 }
 
 #[test]
 fn ra_13_ten_minutes_are_not_shortened_to_the_maximum() {
-    assert_too_long(STD, parse_now("600").unwrap(), STD.max());
+    assert_too_long(
+        &std_policy(),
+        StatusCode::TOO_MANY_REQUESTS,
+        parse_now("600").unwrap(),
+    );
 }
 
 #[test]
 fn ra_14_the_last_year_is_too_long_and_a_fifth_digit_is_ignored() {
     let now = date("Thu, 01 Jan 2026 00:00:00 GMT");
     assert_too_long(
-        STD,
+        &std_policy(),
+        StatusCode::SERVICE_UNAVAILABLE,
         parse("Fri, 31 Dec 9999 23:59:59 GMT", now).unwrap(),
-        STD.max(),
     );
     assert_eq!(wait(parse("Fri, 31 Dec 99999 23:59:59 GMT", now)), ms(100));
 }

@@ -1,6 +1,7 @@
 //! How an attempt ended, with what the caller may still get of it.
 
 use http::response;
+use http_body::Body;
 
 use crate::BoxError;
 use crate::attempt::Outcome;
@@ -38,7 +39,11 @@ pub(crate) enum Last<B> {
     Failure(Failure, Option<BoxError>),
 }
 
-impl<B> Last<B> {
+impl<B> Last<B>
+where
+    B: Body,
+    B::Error: Into<BoxError>,
+{
     /// Lets go of a response that is not all here: between two attempts no connection is held.
     pub(crate) fn let_go(self) -> Self {
         match self {
@@ -65,7 +70,7 @@ impl<B> From<Ended<B>> for Last<B> {
 
 impl<B> Ended<B> {
     /// The same attempt, found out not to have been executed.
-    pub(crate) fn reconciled(self, failure: Failure) -> Self {
+    pub(crate) fn not_sent(self, failure: Failure) -> Self {
         match self {
             Self::Response(..) | Self::Broken(..) => self,
             Self::Failure(_, source) => Self::Failure(failure, source),

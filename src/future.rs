@@ -103,6 +103,8 @@ struct Unopened<S, B> {
 struct Question<B> {
     asking: Asking,
     ended: Ended<B>,
+    /// The last real outcome, where this attempt never came to be one.
+    earlier: Option<Last<B>>,
     verdict: Verdict,
     drained: Option<Drained>,
 }
@@ -367,18 +369,16 @@ where
         match self.judge().rule(ended.outcome(), whole) {
             Ruling::Again(wait) => self.again(ended, earlier, wait),
             Ruling::Final(verdict) => self.answer(earlier.unwrap_or(ended.into()), verdict),
-            Ruling::Ask(verdict) => {
-                let asking = self.judge().ask(ended.outcome());
-                match asking {
-                    Some(asking) => Go::To(Stage::Reconciling(Box::new(Question {
-                        asking,
-                        ended,
-                        verdict,
-                        drained: None,
-                    }))),
-                    None => self.answer(ended.into(), verdict),
-                }
-            }
+            Ruling::Ask(verdict) => match self.judge().ask(ended.outcome()) {
+                Some(asking) => Go::To(Stage::Reconciling(Box::new(Question {
+                    asking,
+                    ended,
+                    earlier,
+                    verdict,
+                    drained: None,
+                }))),
+                None => self.answer(earlier.unwrap_or(ended.into()), verdict),
+            },
         }
     }
 
@@ -390,34 +390,41 @@ where
                 Poll::Ready(_) => Ok(Reconciled::Unknown),
             },
         };
-        let Question { ended, verdict, .. } = *question;
-        match answer {
+        let Question {
+            ended,
+            earlier,
+            verdict,
+            ..
+        } = *question;
+        let (last, verdict) = match answer {
             Ok(Reconciled::NotExecuted) => {
                 // The attempt counts as `NotSent`, and the nine steps are asked again; a response
                 // stays what the caller gets, should there be no other attempt.
                 let failure = self.judge().not_executed(ended.outcome());
-                match self.judge().rule(Outcome::Failure(&failure), None) {
-                    Ruling::Again(wait) => self.again(ended.reconciled(failure), None, wait),
-                    Ruling::Final(verdict) | Ruling::Ask(verdict) => {
-                        self.answer(ended.reconciled(failure).into(), verdict)
-                    }
+                let ruling = self.judge().rule(Outcome::Failure(&failure), None);
+                let ended = ended.not_sent(failure);
+                match ruling {
+                    Ruling::Again(wait) => return self.again(ended, earlier, wait),
+                    Ruling::Final(verdict) | Ruling::Ask(verdict) => (ended.into(), verdict),
                 }
             }
             Ok(Reconciled::Executed(response)) => {
                 let verdict = self.judge().executed(ended.outcome(), verdict);
                 let (head, body) = response.into_parts();
-                self.answer(Last::Response(head, ResponseBody::whole(body)), verdict)
+                let answer = Last::Response(head, ResponseBody::whole(body));
+                return self.answer(answer, verdict);
             }
             Ok(Reconciled::Unknown) => {
                 self.judge().unknown(ended.outcome(), verdict, None);
-                self.answer(ended.into(), verdict)
+                (ended.into(), verdict)
             }
             Err(error) => {
-                self.judge()
-                    .unknown(ended.outcome(), verdict, Some(shared(error)));
-                self.answer(ended.into(), verdict)
+                let error = Some(shared(error));
+                self.judge().unknown(ended.outcome(), verdict, error);
+                (ended.into(), verdict)
             }
-        }
+        };
+        self.answer(earlier.unwrap_or(last), verdict)
     }
 
     /// Another attempt follows. First the failed response is read out, so that its connection can be

@@ -6,38 +6,12 @@ mod support;
 
 use std::time::Duration;
 
-use http::{Method, Request, StatusCode};
+use http::{Method, StatusCode};
+use support::body::TestBody;
 use support::script::{Reply, Script};
+use support::{MS, layer, request};
 use tower::{Layer, ServiceExt};
-use tower_http_retry::{
-    Backoff, Decision, Error, Evidence, Failure, FailureKind, ReplayBody, Report, RetryDenied,
-    RetryLayer, StandardPolicy,
-};
-
-fn layer() -> RetryLayer {
-    let base = Duration::from_millis(100);
-    let policy = StandardPolicy::builder()
-        .retries(3)
-        .backoff(
-            Backoff::exponential(base, Duration::from_secs(10))
-                .with_throttled_base(base)
-                .without_jitter()
-                .without_hint_jitter(),
-        )
-        .build()
-        .unwrap();
-    RetryLayer::new(policy)
-}
-
-fn request(method: Method, body: impl Into<ReplayBody>) -> Request<ReplayBody> {
-    Request::builder()
-        .method(method)
-        .uri("http://shop.example/orders")
-        .body(body.into())
-        .unwrap()
-}
-
-const MS: Duration = Duration::from_millis(1);
+use tower_http_retry::{Decision, Error, Evidence, Failure, FailureKind, Report, RetryDenied};
 
 #[tokio::test(start_paused = true)]
 async fn a_success_is_delivered_as_it_is() {
@@ -113,9 +87,7 @@ async fn a_503_to_a_post_is_ambiguous_and_carries_the_response() {
     let Error::Ambiguous(failure) = error else {
         panic!("not ambiguous")
     };
-    let response = failure
-        .into_response::<http_body_util::Full<bytes::Bytes>>()
-        .unwrap();
+    let response = failure.into_response::<TestBody>().unwrap();
     assert_eq!(response.status(), 503);
 }
 

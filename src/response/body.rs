@@ -94,15 +94,6 @@ impl<B> ResponseBody<B> {
         }
     }
 
-    /// Itself, if all of it is here; otherwise what broke it, if something did, and the transport's
-    /// body is dropped.
-    pub(crate) fn into_whole(self) -> Result<Self, Option<Failure>> {
-        match (&self.live, &self.broken) {
-            (Live::Ended, None) => Ok(self),
-            (_, broken) => Err(broken.as_ref().map(|broken| *broken.failure())),
-        }
-    }
-
     /// Takes it apart again, to read (more of) it ahead.
     pub(crate) fn into_parts(self) -> (VecDeque<Frame<Bytes>>, Rest<B>) {
         let rest = match (self.live, self.broken) {
@@ -112,6 +103,33 @@ impl<B> ResponseBody<B> {
             (Live::Ended, None) => Rest::End,
         };
         (self.ahead, rest)
+    }
+}
+
+impl<B> ResponseBody<B>
+where
+    B: Body,
+    B::Error: Into<BoxError>,
+{
+    /// Itself, if all of it is here; otherwise what broke it, if something did. Either way the
+    /// transport's body is dropped.
+    pub(crate) fn into_whole(self) -> Result<Self, Option<Failure>> {
+        if let Some(broken) = &self.broken {
+            return Err(Some(*broken.failure()));
+        }
+        if self.live_ended() {
+            Ok(Self::read_ahead(self.ahead, Rest::End))
+        } else {
+            Err(None)
+        }
+    }
+
+    fn live_ended(&self) -> bool {
+        match &self.live {
+            Live::Fresh { body } => body.is_end_stream(),
+            Live::Begun { body } => body.is_end_stream(),
+            Live::Ended => true,
+        }
     }
 }
 
@@ -164,12 +182,7 @@ where
     }
 
     fn is_end_stream(&self) -> bool {
-        let ended = match &self.live {
-            Live::Fresh { body } => body.is_end_stream(),
-            Live::Begun { body } => body.is_end_stream(),
-            Live::Ended => true,
-        };
-        ended && self.ahead.is_empty() && self.broken.is_none()
+        self.live_ended() && self.ahead.is_empty() && self.broken.is_none()
     }
 
     fn size_hint(&self) -> SizeHint {

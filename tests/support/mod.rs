@@ -8,6 +8,7 @@
     clippy::wildcard_enum_match_arm
 )]
 
+pub(crate) mod body;
 pub(crate) mod script;
 pub(crate) mod vectors;
 
@@ -22,4 +23,37 @@ pub(crate) fn randoms(seed: u64) -> impl Iterator<Item = f64> {
         bits ^= bits >> 31;
         (bits >> 11) as f64 / (1_u64 << 53) as f64
     })
+}
+
+/// 1 ms.
+pub(crate) const MS: std::time::Duration = std::time::Duration::from_millis(1);
+
+/// A layer with exact waits of 100, 200, 400 ms, 4 attempts, and 500 registered as transient: the
+/// setup of the tables.
+pub(crate) fn layer() -> tower_http_retry::RetryLayer {
+    tower_http_retry::RetryLayer::new(policy().build().unwrap())
+}
+
+pub(crate) fn policy() -> tower_http_retry::StandardPolicyBuilder {
+    let (base, max) = (100 * MS, 10_000 * MS);
+    tower_http_retry::StandardPolicy::builder()
+        .retries(3)
+        .default_upstream(tower_http_retry::Upstream::new().transient_500())
+        .backoff(
+            tower_http_retry::Backoff::exponential(base, max)
+                .with_throttled_base(base)
+                .without_jitter()
+                .without_hint_jitter(),
+        )
+}
+
+pub(crate) fn request(
+    method: http::Method,
+    body: impl Into<tower_http_retry::ReplayBody>,
+) -> http::Request<tower_http_retry::ReplayBody> {
+    http::Request::builder()
+        .method(method)
+        .uri("http://shop.example/orders")
+        .body(body.into())
+        .unwrap()
 }

@@ -3,13 +3,15 @@
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use super::body::{Step, TestBody};
 use bytes::Bytes;
 use http::{Request, Response, request};
-use http_body_util::{BodyExt, Full};
+use http_body_util::BodyExt;
 use tokio::time::Instant;
 use tower::Service;
 use tower_http_retry::{BoxError, EvidenceError, Failure, ReplayBody};
@@ -17,7 +19,7 @@ use tower_http_retry::{BoxError, EvidenceError, Failure, ReplayBody};
 /// What the service does with one attempt.
 pub(crate) enum Reply {
     /// Reads the request body, then answers.
-    Response(Response<Full<Bytes>>),
+    Response(Response<TestBody>),
     /// Reads the request body, then fails.
     Error(BoxError),
     /// Reads the request body, then never answers.
@@ -33,7 +35,7 @@ impl Reply {
         Self::Response(
             Response::builder()
                 .status(status)
-                .body(Full::default())
+                .body(TestBody::from(&[][..]))
                 .unwrap(),
         )
     }
@@ -50,7 +52,22 @@ impl Reply {
 
     pub(crate) fn body(self, bytes: &'static [u8]) -> Self {
         match self {
-            Self::Response(response) => Self::Response(response.map(|_| Full::from(bytes))),
+            Self::Response(response) => Self::Response(response.map(|_| TestBody::from(bytes))),
+            _ => panic!("only a response has a body"),
+        }
+    }
+
+    pub(crate) fn steps(self, steps: impl IntoIterator<Item = Step>) -> Self {
+        match self {
+            Self::Response(response) => Self::Response(response.map(|_| TestBody::new(steps))),
+            _ => panic!("only a response has a body"),
+        }
+    }
+
+    /// 1 as long as the response's body is alive.
+    pub(crate) fn alive(&self) -> Arc<AtomicUsize> {
+        match self {
+            Self::Response(response) => response.body().alive(),
             _ => panic!("only a response has a body"),
         }
     }
@@ -107,7 +124,7 @@ impl Script {
 }
 
 impl Service<Request<ReplayBody>> for Script {
-    type Response = Response<Full<Bytes>>;
+    type Response = Response<TestBody>;
     type Error = BoxError;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
 

@@ -274,26 +274,19 @@ fn pass<P: Policy>(
     })
 }
 
-/// How long to wait: what the policy says, raised to the server's hint, lowered again by no more
-/// than the hint's jitter where the deadline asks for it. `None`: it does not fit (step 6, asked
-/// again for the drawn wait).
+/// How long to wait: what the policy says, raised to the server's hint; without the hint's jitter
+/// where only that does not fit. `None`: it does not fit (step 6, asked again for the drawn wait).
 fn wait<P: Policy>(
     policy: &P,
     attempt: &Attempt<'_>,
     previous: Duration,
     random: f64,
 ) -> Option<Duration> {
-    let hint = honoured_hint(policy, attempt);
-    let drawn = policy
-        .backoff(attempt, previous, random)
-        .max(hint.unwrap_or_default());
-    if fits(attempt, drawn) {
-        return Some(drawn);
-    }
-    let hint = hint?;
+    let hint = honoured_hint(policy, attempt).unwrap_or_default();
+    let drawn = policy.backoff(attempt, previous, random).max(hint);
+    // The jitter is at most half the hint.
     let least = drawn.saturating_sub(hint / 2).max(hint);
-    let latest = attempt.remaining?.saturating_sub(attempt.min_attempt);
-    (least <= latest && fits(attempt, least)).then_some(latest.min(drawn))
+    [drawn, least].into_iter().find(|wait| fits(attempt, *wait))
 }
 
 /// Writes the attempt into the report, and tells the observers. A first attempt that is accepted

@@ -75,7 +75,8 @@ fn again<P: Policy + ?Sized>(
     verdict: impl Fn(Decision, Option<Step>) -> Verdict,
 ) -> Verdict {
     match honoured_hint(policy, attempt) {
-        Some(hint) if hint > policy.max_retry_after() => verdict(
+        // One that overflowed is longer than any limit.
+        Some(hint) if hint > policy.max_retry_after() || hint == Duration::MAX => verdict(
             Decision::Denied(RetryDenied::RetryAfter(hint)),
             Some(Step::Rule),
         ),

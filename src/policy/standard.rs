@@ -353,11 +353,8 @@ impl Policy for StandardPolicy {
         match attempt.status() {
             // A replay with a new credential, or outside early data, waits for nothing but a hint.
             Some(StatusCode::UNAUTHORIZED | StatusCode::TOO_EARLY) => {
-                hint.map_or(Duration::ZERO, |hint| {
-                    self.settings
-                        .backoff
-                        .delay(retry, previous, Some(hint), random)
-                })
+                let none = self.settings.backoff.with_base(Duration::ZERO);
+                none.delay(1, Duration::ZERO, hint, random)
             }
             Some(StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE)
                 if hint.is_none() =>

@@ -1,0 +1,374 @@
+//! Finding out what became of an ambiguous operation (behaviour §13).
+#![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Response, request};
+use http_body_util::BodyExt;
+use support::script::{Reply, Script};
+use support::{MS, layer, request};
+use tokio::time::Instant;
+use tower::{Layer, ServiceExt};
+use tower_http_retry::{
+    AmbiguousResponses, Attempt, BoxError, Budget, Drain, Error, Evidence, Execution, Failure,
+    FailureKind, Outcome, Policy, Reconcile, Reconciled, Report, RetryDenied, RetryLayer, Rule,
+    StandardPolicy,
+};
+
+/// Says what it was told to, and counts.
+struct Oracle<F> {
+    asked: Arc<AtomicUsize>,
+    says: F,
+}
+
+impl<F, Fut> Reconcile for Oracle<F>
+where
+    F: Fn() -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<Reconciled, BoxError>> + Send,
+{
+    async fn reconcile(
+        &self,
+        request: &request::Parts,
+        ambiguous: Outcome<'_>,
+    ) -> Result<Reconciled, BoxError> {
+        assert_eq!(request.method, Method::POST);
+        assert_eq!(request.uri, "http://shop.example/orders");
+        assert!(ambiguous.response().is_some() || ambiguous.failure().is_some());
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        (self.says)().await
+    }
+}
+
+fn oracle<F, Fut>(says: F) -> (Oracle<F>, Arc<AtomicUsize>)
+where
+    F: Fn() -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<Reconciled, BoxError>> + Send,
+{
+    let asked = Arc::new(AtomicUsize::new(0));
+    (
+        Oracle {
+            asked: Arc::clone(&asked),
+            says,
+        },
+        asked,
+    )
+}
+
+fn reset() -> Reply {
+    Reply::fails(Failure::sent_no_response(FailureKind::Reset))
+}
+
+#[tokio::test(start_paused = true)]
+async fn not_executed_is_tried_again() {
+    let (oracle, asked) = oracle(async || Ok(Reconciled::NotExecuted));
+    let script = Script::new([reset(), Reply::status(201)]);
+    let service = layer().with_reconcile(oracle).layer(script.clone());
+    let response = service
+        .oneshot(request(Method::POST, "order"))
+        .await
+        .unwrap();
+    assert_eq!(response.status(), 201);
+    assert_eq!(script.waits(), [100 * MS]);
+    assert_eq!(asked.load(Ordering::SeqCst), 1);
+    let report = response.extensions().get::<Report>().unwrap();
+    let first = &report.attempts()[0];
+    assert_eq!(first.reconciled(), Some(Execution::NotExecuted));
+    assert_eq!(first.evidence(), Evidence::NotSent);
+    assert!(!report.prior_unknown(), "it is known now");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_nine_steps_are_asked_again() {
+    let (oracle, asked) = oracle(async || Ok(Reconciled::NotExecuted));
+    let policy = support::policy().retries(1).build().unwrap();
+    let script = Script::new([reset(), reset()]);
+    let service = RetryLayer::new(policy)
+        .with_reconcile(oracle)
+        .layer(script.clone());
+    let error = service
+        .oneshot(request(Method::POST, "order"))
+        .await
+        .unwrap_err();
+    assert!(matches!(error, Error::Failed(_)));
+    assert_eq!(error.denied(), Some(RetryDenied::MaxAttempts));
+    assert_eq!(error.execution(), Execution::NotExecuted);
+    assert_eq!(
+        asked.load(Ordering::SeqCst),
+        2,
+        "once for each ambiguous attempt"
+    );
+
+    let (oracle, _) = self::oracle(async || Ok(Reconciled::NotExecuted));
+    let empty = Budget::builder()
+        .capacity(1)
+        .floor_per_second(0.0)
+        .ratio(0.0)
+        .build()
+        .unwrap();
+    empty.try_withdraw().unwrap().spend();
+    let service = layer()
+        .with_budgets(empty)
+        .with_reconcile(oracle)
+        .layer(Script::new([reset()]));
+    let error = service
+        .oneshot(request(Method::POST, "order"))
+        .await
+        .unwrap_err();
+    assert!(matches!(error, Error::Failed(_)));
+    assert_eq!(error.denied(), Some(RetryDenied::BudgetExhausted));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unexecuted_503_is_tried_again_and_stays_the_answer_if_it_cannot_be() {
+    let (oracle, _) = oracle(async || Ok(Reconciled::NotExecuted));
+    let script = Script::new([Reply::status(503), Reply::status(201)]);
+    let service = layer().with_reconcile(oracle).layer(script);
+    assert_eq!(
+        service
+            .oneshot(request(Method::POST, "order"))
+            .await
+            .unwrap()
+            .status(),
+        201
+    );
+
+    let (oracle, _) = self::oracle(async || Ok(Reconciled::NotExecuted));
+    let policy = support::policy().retries(0).build().unwrap();
+    let script = Script::new([Reply::status(503).body(b"busy")]);
+    let service = RetryLayer::new(policy).with_reconcile(oracle).layer(script);
+    let response = service
+        .oneshot(request(Method::POST, "order"))
+        .await
+        .unwrap();
+    assert_eq!(
+        response.status(),
+        503,
+        "known not to be executed: a plain answer"
+    );
+    let report = response.extensions().get::<Report>().unwrap();
+    assert_eq!(report.attempts()[0].status().unwrap(), 503);
+    assert_eq!(report.execution(), Execution::NotExecuted);
+    assert_eq!(
+        response.into_body().collect().await.unwrap().to_bytes(),
+        "busy"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn executed_gives_its_answer() {
+    let (oracle, _) = oracle(async || {
+        let response = Response::builder().status(201).header("x-order", "17");
+        Ok(Reconciled::Executed(
+            response.body(Bytes::from_static(b"order 17"))?,
+        ))
+    });
+    let script = Script::new([reset()]);
+    let service = layer().with_reconcile(oracle).layer(script.clone());
+    let response = service
+        .oneshot(request(Method::POST, "order"))
+        .await
+        .unwrap();
+    assert_eq!(response.headers()["x-order"], "17");
+    let report = response.extensions().get::<Report>().unwrap().clone();
+    assert_eq!(report.attempts()[0].reconciled(), Some(Execution::Answered));
+    assert_eq!(report.execution(), Execution::Answered);
+    assert_eq!(
+        response.into_body().collect().await.unwrap().to_bytes(),
+        "order 17"
+    );
+    assert_eq!(script.attempts(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn unknown_an_error_and_a_panic_leave_the_third_answer_standing() {
+    async fn ask<F, Fut>(says: F) -> Error
+    where
+        F: Fn() -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<Reconciled, BoxError>> + Send,
+    {
+        let (oracle, asked) = oracle(says);
+        let service = layer().with_reconcile(oracle).layer(Script::new([reset()]));
+        let error = service
+            .oneshot(request(Method::POST, "order"))
+            .await
+            .unwrap_err();
+        assert_eq!(asked.load(Ordering::SeqCst), 1);
+        assert!(error.is_ambiguous());
+        assert_eq!(
+            error.report().attempts()[0].reconciled(),
+            Some(Execution::Unknown)
+        );
+        error
+    }
+    let text = |error: &Error| {
+        error.report().attempts()[0]
+            .reconcile_error()
+            .map(|error| error.to_string())
+    };
+    assert_eq!(text(&ask(async || Ok(Reconciled::Unknown)).await), None);
+    let failed = ask(async || Err("no route to the ledger".into())).await;
+    assert_eq!(text(&failed).unwrap(), "no route to the ledger");
+    let panicked = ask(async || panic!("a bug in the hook")).await;
+    assert_eq!(text(&panicked).unwrap(), "the reconciler panicked");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reconciler_that_hangs_meets_the_deadline() {
+    let (oracle, _) = oracle(std::future::pending);
+    let service = layer()
+        .with_deadline(400 * MS)
+        .with_reconcile(oracle)
+        .layer(Script::new([reset()]));
+    let start = Instant::now();
+    let error = service
+        .oneshot(request(Method::POST, "order"))
+        .await
+        .unwrap_err();
+    assert_eq!(start.elapsed(), 400 * MS);
+    assert!(error.is_ambiguous());
+    assert_eq!(error.failure().unwrap().kind(), FailureKind::Reset);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_is_asked_while_draining() {
+    let (oracle, asked) = oracle(async || Ok(Reconciled::NotExecuted));
+    let drain = Drain::new();
+    drain.start();
+    let service = layer()
+        .with_drain(drain)
+        .with_reconcile(oracle)
+        .layer(Script::new([reset()]));
+    assert!(
+        service
+            .oneshot(request(Method::POST, "order"))
+            .await
+            .unwrap_err()
+            .is_ambiguous()
+    );
+    assert_eq!(asked.load(Ordering::SeqCst), 0);
+
+    let (oracle, _) = self::oracle(std::future::pending);
+    let drain = Drain::new();
+    let service = layer()
+        .with_drain(drain.clone())
+        .with_reconcile(oracle)
+        .layer(Script::new([reset()]));
+    let call = tokio::spawn(service.oneshot(request(Method::POST, "order")));
+    tokio::time::sleep(MS).await;
+    drain.start();
+    assert!(call.await.unwrap().unwrap_err().is_ambiguous());
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_is_asked_about_what_is_clear() {
+    let (oracle, asked) = oracle(async || Ok(Reconciled::Unknown));
+    let script = Script::new([
+        Reply::status(201),
+        Reply::fails(Failure::not_sent(FailureKind::Certificate)),
+        Reply::status(404),
+    ]);
+    let service = layer().with_reconcile(oracle).layer(script);
+    for _ in 0..3 {
+        let _ = service
+            .clone()
+            .oneshot(request(Method::POST, "order"))
+            .await;
+    }
+    assert_eq!(asked.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_shot_bodies_and_exhausted_attempts_are_asked_about_too() {
+    // Whichever step said no.
+    let (oracle, asked) = oracle(async || Ok(Reconciled::Unknown));
+    let service = layer().with_reconcile(oracle).layer(Script::new([reset()]));
+    let body = tower_http_retry::ReplayBody::one_shot(support::body::TestBody::from(&b"order"[..]));
+    let error = service
+        .oneshot(request(Method::POST, body))
+        .await
+        .unwrap_err();
+    assert!(error.is_ambiguous());
+    assert!(matches!(
+        error.denied(),
+        Some(RetryDenied::BodyNotReplayable(_))
+    ));
+    assert_eq!(asked.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_caller_stops_the_reconciler() {
+    struct Guard(Arc<AtomicUsize>);
+    impl Drop for Guard {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    let dropped = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&dropped);
+    let (oracle, _) = oracle(move || {
+        let guard = Guard(Arc::clone(&seen));
+        async move {
+            let _guard = guard;
+            tokio::time::sleep(Duration::from_secs(3600)).await;
+            Ok(Reconciled::Unknown)
+        }
+    });
+    let service = layer().with_reconcile(oracle).layer(Script::new([reset()]));
+    let call = tokio::spawn(service.oneshot(request(Method::POST, "order")));
+    tokio::time::sleep(MS).await;
+    call.abort();
+    let _ = call.await;
+    assert_eq!(dropped.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_proxy_that_delivers_ambiguous_responses_is_helped_as_well() {
+    let (oracle, asked) = oracle(async || Ok(Reconciled::NotExecuted));
+    let policy = support::policy()
+        .ambiguous_responses(AmbiguousResponses::Deliver)
+        .build()
+        .unwrap();
+    let script = Script::new([Reply::status(503), Reply::status(201)]);
+    let service = RetryLayer::new(policy).with_reconcile(oracle).layer(script);
+    assert_eq!(
+        service
+            .oneshot(request(Method::POST, "order"))
+            .await
+            .unwrap()
+            .status(),
+        201
+    );
+    assert_eq!(asked.load(Ordering::SeqCst), 1);
+}
+
+/// Says "retry" to everything.
+struct Always(StandardPolicy);
+
+impl Policy for Always {
+    fn rule(&self, _: &Attempt<'_>) -> Rule {
+        Rule::Retry
+    }
+
+    fn defaults(&self) -> &StandardPolicy {
+        &self.0
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_careless_policy_is_reconciled_where_the_steps_stop_it() {
+    let (oracle, asked) = oracle(async || Ok(Reconciled::NotExecuted));
+    let policy = Always(support::policy().retries(1).build().unwrap());
+    let script = Script::new([reset(), Reply::status(503)]);
+    let service = RetryLayer::new(policy).with_reconcile(oracle).layer(script);
+    let response = service
+        .oneshot(request(Method::POST, "order"))
+        .await
+        .unwrap();
+    assert_eq!(response.status(), 503);
+    assert_eq!(asked.load(Ordering::SeqCst), 2);
+}

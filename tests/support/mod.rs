@@ -58,3 +58,13 @@ pub(crate) fn request(
         .body(body.into())
         .unwrap()
 }
+
+/// Runs a future to its end under paused time, where a table's closure cannot be async.
+pub(crate) fn paused<F: std::future::Future>(future: F) -> F::Output {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .build()
+        .unwrap()
+        .block_on(future)
+}

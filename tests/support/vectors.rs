@@ -55,8 +55,8 @@ struct Suite {
     cases: Vec<Case>,
 }
 
-/// Every case of `kind`, of all tables.
-pub(crate) fn of_kind(kind: &str) -> Vec<Case> {
+/// Every case of all tables.
+pub(crate) fn all() -> Vec<Case> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors");
     let mut files: Vec<_> = folder
         .read_dir()
@@ -70,7 +70,14 @@ pub(crate) fn of_kind(kind: &str) -> Vec<Case> {
         assert_eq!(suite.schema, "retry-vectors/1", "{file:?}");
         suite.cases
     });
-    cases.filter(|case| case.kind == kind).collect()
+    cases.collect()
+}
+
+/// Every case of `kind`, of all tables.
+pub(crate) fn of_kind(kind: &str) -> Vec<Case> {
+    let mut cases = all();
+    cases.retain(|case| case.kind == kind);
+    cases
 }
 
 /// Checks every case of `kind` but the `skipped`, which are named with the reason. There must be

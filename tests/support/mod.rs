@@ -11,6 +11,7 @@
 pub(crate) mod body;
 pub(crate) mod probe;
 pub(crate) mod script;
+pub(crate) mod upload;
 pub(crate) mod vectors;
 
 /// Reproducible numbers, uniform from 0 up to but not including 1 (splitmix64).

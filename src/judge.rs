@@ -118,6 +118,8 @@ impl<P: Policy> Judge<'_, P> {
     /// the deadline, the token, the body.
     pub(crate) fn rule(&mut self, outcome: Outcome<'_>, whole: Option<&[u8]>) -> Ruling {
         let Call { kept, progress } = &mut *self.call;
+        // Still here: the attempt it was for never went out.
+        progress.token = None;
         let attempt = Call::attempt(kept, progress, self.settings, outcome, whole);
         let verdict = decide(self.policy, &attempt);
         let (verdict, wait) = match verdict.decision() {

@@ -18,12 +18,12 @@ use crate::budget::{Budget, CallBudget, Token};
 use crate::deadline::Deadline;
 use crate::evidence::{Execution, FailureKind};
 use crate::idempotency::Idempotency;
-use crate::layer::Settings;
 use crate::policy::{Policy, idempotency_for};
 use crate::random::{Sequence, idempotency_key};
 use crate::report::{AttemptReport, SharedError};
 use crate::response::Reader;
 use crate::retry_after;
+use crate::shared::Settings;
 use crate::snapshot::{Head, Snapshot};
 
 /// One call. Boxed, and reused by the next call on the same thread, so that a call that succeeds at

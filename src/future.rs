@@ -48,7 +48,7 @@ use crate::reconcile::{Asking, Reconciled};
 use crate::refresh::Refreshing;
 use crate::report::{AttemptReport, SharedError, shared};
 use crate::response::{Ahead, Counted, ResponseBody, Until, is_bodiless};
-use crate::service::Shared;
+use crate::shared::Shared;
 
 pin_project! {
     /// A call in progress. Dropping it stops everything.

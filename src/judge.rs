@@ -15,7 +15,6 @@ use crate::error::last_word;
 use crate::evidence::{
     Execution, FailedAttempt, Failure, FailureKind, Phase, judge as read_failure,
 };
-use crate::layer::Settings;
 use crate::observe::AttemptEnded;
 use crate::policy::{
     Decision, Policy, RetryDenied, Step, Verdict, decide, fits, honoured_hint, own_execution,
@@ -23,6 +22,7 @@ use crate::policy::{
 use crate::reconcile::{Ambiguous, Asking};
 use crate::refresh::Refreshing;
 use crate::report::{AttemptReport, SharedError};
+use crate::shared::Settings;
 
 /// Judges the attempts of one call.
 pub(crate) struct Judge<'a, P> {

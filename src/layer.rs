@@ -9,14 +9,15 @@ use tower_layer::Layer;
 
 use crate::budgets::Budgets;
 use crate::drain::Drain;
-use crate::evidence::{Classify, Contradictions, PeerPromises};
+use crate::evidence::{Classify, PeerPromises};
 use crate::observe::Observer;
 use crate::policy::{Policy, StandardPolicy};
 use crate::random::Randomness;
-use crate::reconcile::{DynReconcile, Reconcile};
+use crate::reconcile::Reconcile;
 use crate::refresh::{Refresh, Refresher};
 use crate::response::{Delivery, Discard};
 use crate::service::Retry;
+use crate::shared::Settings;
 
 /// Sends a request again when idempotency, body replayability, execution evidence, deadline and
 /// retry budget all permit it.
@@ -38,48 +39,12 @@ pub struct RetryLayer<P = StandardPolicy> {
     settings: Settings,
 }
 
-/// Everything but the policy.
-#[derive(Clone)]
-pub(crate) struct Settings {
-    pub(crate) budgets: Budgets,
-    pub(crate) drain: Option<Drain>,
-    pub(crate) randomness: Randomness,
-    pub(crate) attempt_header: Option<HeaderName>,
-    pub(crate) deadline: Option<Duration>,
-    pub(crate) min_attempt: Duration,
-    pub(crate) attempt_timeout: Option<Duration>,
-    pub(crate) delivery: Delivery,
-    pub(crate) discard: Discard,
-    pub(crate) peer_promises: PeerPromises,
-    pub(crate) refresh: Option<Arc<Refresher>>,
-    pub(crate) reconcile: Option<Arc<dyn DynReconcile>>,
-    pub(crate) observers: Vec<Arc<dyn Observer>>,
-    pub(crate) classifiers: Arc<[Arc<dyn Classify>]>,
-    pub(crate) contradictions: Contradictions,
-}
-
 impl<P: Policy> RetryLayer<P> {
     /// With `policy`, and the defaults for everything else.
     pub fn new(policy: P) -> Self {
         Self {
             policy: Arc::new(policy),
-            settings: Settings {
-                budgets: Budgets::default(),
-                drain: None,
-                randomness: Randomness::system(),
-                attempt_header: None,
-                deadline: None,
-                min_attempt: Duration::ZERO,
-                attempt_timeout: None,
-                delivery: Delivery::AtHeaders,
-                discard: Discard::default(),
-                peer_promises: PeerPromises::Trust,
-                refresh: None,
-                reconcile: None,
-                observers: Vec::new(),
-                classifiers: Arc::new([]),
-                contradictions: Contradictions::default(),
-            },
+            settings: Settings::default(),
         }
     }
 
@@ -213,39 +178,6 @@ impl<P: fmt::Debug> fmt::Debug for RetryLayer<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.settings
             .debug(f.debug_struct("RetryLayer").field("policy", &self.policy))
-    }
-}
-
-impl Settings {
-    pub(crate) fn is_draining(&self) -> bool {
-        self.drain.as_ref().is_some_and(Drain::is_draining)
-    }
-
-    /// Whether anybody but the policy may look at a request's head after it was handed over.
-    pub(crate) fn reads_request(&self) -> bool {
-        !self.observers.is_empty() || self.refresh.is_some() || self.reconcile.is_some()
-    }
-
-    /// Whether anything needs to know when a call began.
-    pub(crate) fn reads_clock(&self) -> bool {
-        self.deadline.is_some() || self.attempt_timeout.is_some() || !self.observers.is_empty()
-    }
-
-    fn debug(&self, f: &mut fmt::DebugStruct<'_, '_>) -> fmt::Result {
-        f.field("budgets", &self.budgets)
-            .field("drain", &self.drain)
-            .field("attempt_header", &self.attempt_header)
-            .field("deadline", &self.deadline)
-            .field("min_attempt", &self.min_attempt)
-            .field("attempt_timeout", &self.attempt_timeout)
-            .field("delivery", &self.delivery)
-            .field("discard", &self.discard)
-            .field("peer_promises", &self.peer_promises)
-            .field("refresh", &self.refresh.is_some())
-            .field("reconcile", &self.reconcile.is_some())
-            .field("observers", &self.observers.len())
-            .field("classifiers", &self.classifiers.len())
-            .finish()
     }
 }
 

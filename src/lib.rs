@@ -27,6 +27,7 @@ mod report;
 mod response;
 pub mod retry_after;
 mod service;
+mod shared;
 mod snapshot;
 mod upstream_key;
 

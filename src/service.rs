@@ -1,7 +1,7 @@
 //! The service: readiness, and the start of a call. Everything else is in `future.rs`.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use http::{Request, Response};
@@ -15,9 +15,9 @@ use crate::call::Call;
 use crate::error::{Error, Facts, RequestFailed};
 use crate::evidence::{Evidence, Execution, Failure, FailureKind};
 use crate::future::ResponseFuture;
-use crate::layer::Settings;
 use crate::policy::{Policy, StandardPolicy};
 use crate::report::Report;
+use crate::shared::{Settings, Shared};
 
 /// A service whose requests are sent again where that is safe. Made by
 /// [`RetryLayer`](crate::RetryLayer).
@@ -33,36 +33,12 @@ pub struct Retry<S, P = StandardPolicy> {
     changed: bool,
 }
 
-/// What a call needs of its service after it began.
-pub(crate) struct Shared<S, P> {
-    /// Retries clone it; calls that succeed at once never do. Behind a lock only so that a service
-    /// that is not `Sync` leaves the future `Send`.
-    template: Mutex<S>,
-    pub(crate) policy: Arc<P>,
-    pub(crate) settings: Arc<Settings>,
-}
-
-impl<S: Clone, P> Shared<S, P> {
-    /// An instance for a retry: not ready yet.
-    pub(crate) fn instance(&self) -> S {
-        self.template
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-    }
-}
-
 impl<S, P> Retry<S, P> {
     pub(crate) fn new(inner: S, policy: Arc<P>, settings: Settings) -> Self
     where
         S: Clone,
     {
-        let template = Mutex::new(inner.clone());
-        let shared = Arc::new(Shared {
-            template,
-            policy,
-            settings: Arc::new(settings),
-        });
+        let shared = Shared::new(inner.clone(), policy, Arc::new(settings));
         Self {
             inner,
             shared,
@@ -92,11 +68,10 @@ impl<S, P> Retry<S, P> {
         S: Clone,
     {
         self.changed = false;
-        self.shared = Arc::new(Shared {
-            template: Mutex::new(self.inner.clone()),
-            policy: Arc::clone(&self.shared.policy),
-            settings: Arc::clone(&self.shared.settings),
-        });
+        let Shared {
+            policy, settings, ..
+        } = &*self.shared;
+        self.shared = Shared::new(self.inner.clone(), Arc::clone(policy), Arc::clone(settings));
     }
 }
 

@@ -35,6 +35,9 @@ use sync_wrapper::SyncWrapper;
 use tokio::time::Instant;
 use tower::Service;
 
+#[cfg(feature = "reqwest")]
+pub use crate::adapter::ReqwestFuture;
+
 use crate::BoxError;
 use crate::attempt::Outcome;
 use crate::body::{OpenError, Opened, Opening, ReplayBody};

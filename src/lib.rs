@@ -2,6 +2,8 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+#[cfg(feature = "hyper")]
+mod adapter;
 mod answer;
 mod attempt;
 mod backoff;
@@ -31,6 +33,10 @@ mod shared;
 mod snapshot;
 mod upstream_key;
 
+#[cfg(feature = "hyper")]
+pub use adapter::HyperService;
+#[cfg(feature = "reqwest")]
+pub use adapter::ReqwestService;
 pub use attempt::{Attempt, AttemptNumber, NoEarlyData, Outcome};
 pub use backoff::Backoff;
 #[cfg(feature = "fs")]

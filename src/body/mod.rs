@@ -182,6 +182,14 @@ impl ReplayBody {
         }
     }
 
+    /// Says that the client follows no redirect and repeats nothing, so that its errors are about this request.
+    #[cfg(feature = "reqwest")]
+    pub(crate) fn sent_alone(&mut self) {
+        if let Some(recorder) = &self.recorder {
+            recorder.sent_alone();
+        }
+    }
+
     fn new(content: Content) -> Self {
         Self {
             content,

@@ -23,6 +23,8 @@ const FAILED: u8 = 1 << 4;
 const DROPPED: u8 = 1 << 5;
 /// A body of an inner layer went elsewhere than to a client, so that `REACHED_CLIENT` of another one proves nothing.
 const STRAYED: u8 = 1 << 6;
+/// The client sends this one request for the call, and nothing of its own after it.
+const ALONE: u8 = 1 << 7;
 
 /// What a client did with the body of one attempt.
 ///
@@ -97,6 +99,13 @@ impl BodyTrace {
         self.has(DROPPED)
     }
 
+    /// Whether the client that it was handed to is known to follow no redirect and to repeat nothing, so that its
+    /// error is about this very request.
+    #[cfg(feature = "reqwest")]
+    pub(crate) fn is_alone(self) -> bool {
+        self.has(ALONE)
+    }
+
     fn with(self, flag: u8) -> Self {
         Self {
             seen: self.seen | flag,
@@ -152,7 +161,7 @@ impl Witness {
     pub(crate) fn trace(&self) -> BodyTrace {
         let seen = self.0.seen.load(Ordering::Acquire);
         let strayed = if seen & STRAYED != 0 {
-            REACHED_CLIENT
+            REACHED_CLIENT | ALONE
         } else {
             0
         };
@@ -233,6 +242,11 @@ impl Recorder {
 
     pub(super) fn reached_client(&self) {
         self.mark(REACHED_CLIENT);
+    }
+
+    #[cfg(feature = "reqwest")]
+    pub(super) fn sent_alone(&self) {
+        self.mark(ALONE);
     }
 
     /// The client asked whether the body is at its end.

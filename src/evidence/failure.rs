@@ -55,6 +55,10 @@ impl Failure {
         self.kind
     }
 
+    pub(crate) const fn new(evidence: Evidence, kind: FailureKind) -> Self {
+        Self { evidence, kind }
+    }
+
     /// The same failure, with evidence never below what was seen on the wire.
     pub(crate) fn at_least(self, seen: Evidence) -> Self {
         Self {

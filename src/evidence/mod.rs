@@ -4,13 +4,27 @@
 //! error type may add at a fixed position. Walking the `source()` chain for evidence is never
 //! sound: a request body that is itself an HTTP stream puts foreign errors into it.
 
+mod causes;
 mod contradictions;
 mod failure;
+#[cfg(feature = "hyper")]
+mod h2;
+#[cfg(feature = "hyper")]
+mod hyper;
+mod io;
+mod reading;
+#[cfg(feature = "reqwest")]
+mod reqwest;
+#[cfg(feature = "rustls")]
+mod rustls;
+mod tower;
 
 use std::fmt;
 
 pub(crate) use contradictions::Contradictions;
 pub use failure::{Failure, FailureKind};
+
+use reading::Proof;
 
 use crate::BoxError;
 use crate::body::BodyTrace;
@@ -190,23 +204,6 @@ impl EvidenceError {
     }
 }
 
-/// What a transport's error type says, at a fixed position.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Proof {
-    /// The error arises only before a request is handed to a connection.
-    BeforeDispatch,
-    /// The peer said that it did not process the stream (REFUSED_STREAM).
-    PeerRefused,
-    /// The peer said that it goes away before this stream (GOAWAY): a proof only if the body was
-    /// polled, since hyper hands the same error to streams that the peer did process.
-    PeerGone,
-    /// Nothing.
-    None,
-}
-
-/// What one transport reads from an error: `None` where the error is not its own.
-pub(crate) type Reading = Option<(Proof, FailureKind)>;
-
 /// The judgement on one failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Judged {
@@ -243,35 +240,40 @@ pub(crate) fn judge(
     }
 
     let body = failed.body;
-    let reading = failed.error.and_then(read);
-    let (proof, kind) = reading.unwrap_or((Proof::None, kind));
-    // h2 hides a failure of the request body, and h1 may show it as a close by the peer: the
-    // witness saw it happen, so it names the kind.
-    let (proof, kind) = if body.failed() {
-        (Proof::None, FailureKind::RequestBody)
+    let proof = failed
+        .error
+        .map_or(Proof::None, |error| reading::proof(error, body));
+    // h2 hides a failure of the request body, and h1 may show it as a close by the peer; and the
+    // error of a body that is itself an HTTP stream is foreign. The witness saw it happen.
+    let kind = if body.failed() {
+        FailureKind::RequestBody
     } else {
-        (proof, kind)
+        failed
+            .error
+            .and_then(|error| reading::kind(error, failed.phase))
+            .unwrap_or(kind)
     };
     // A hyper client consults the body before it encodes the head. Dropped without that: nothing
     // was written and nothing will be, whatever the error. Alive without that: it may still be
     // (an h2 request that timed out while pending was written 400 ms later).
-    let untouched = body.reached_client() && body.dropped() && !body.consulted();
-    let contradiction = proof == Proof::BeforeDispatch && body.consulted();
-    let trusted = promises == PeerPromises::Trust;
-    let not_sent = match proof {
-        Proof::BeforeDispatch => !body.consulted(),
-        Proof::PeerRefused => trusted,
-        Proof::PeerGone => trusted && body.polled(),
-        Proof::None => false,
-    };
-    let failure = if untouched || not_sent {
-        Failure::not_sent(kind)
-    } else {
-        Failure::sent_no_response(kind)
+    let untouched = body.dropped() && !body.consulted();
+    let trusted = promises == PeerPromises::Trust && !body.failed();
+    let evidence = match proof {
+        _ if untouched && body.reached_client() => Evidence::NotSent,
+        Proof::BeforeDispatch if !body.consulted() => Evidence::NotSent,
+        Proof::IfUntouched if untouched => Evidence::NotSent,
+        Proof::PeerRefused if trusted => Evidence::NotSent,
+        Proof::PeerGone if trusted && body.polled() => Evidence::NotSent,
+        Proof::Answered => Evidence::ResponseReceived,
+        Proof::BeforeDispatch
+        | Proof::IfUntouched
+        | Proof::PeerRefused
+        | Proof::PeerGone
+        | Proof::None => Evidence::SentNoResponse,
     };
     Judged {
-        failure: failure.at_least(floor),
-        contradiction,
+        failure: Failure::new(evidence, kind).at_least(floor),
+        contradiction: proof == Proof::BeforeDispatch && body.consulted(),
     }
 }
 
@@ -282,9 +284,4 @@ impl Judged {
             contradiction: false,
         }
     }
-}
-
-/// Asks the transports, outermost layer first.
-fn read(_error: &StdErr) -> Reading {
-    None
 }

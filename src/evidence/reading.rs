@@ -1,0 +1,81 @@
+//! What an error says: all transports, one after the other.
+
+use super::causes::causes;
+use super::{FailureKind, Phase, StdErr};
+use crate::body::BodyTrace;
+
+/// What the outermost error says, by its type and at fixed positions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(
+    not(feature = "reqwest"),
+    allow(dead_code, reason = "each transport says its own")
+)]
+pub(super) enum Proof {
+    /// It arises only before a request is handed to a connection. The witness can veto.
+    BeforeDispatch,
+    /// The same, but by a rule that is undocumented or that holds only if nothing below repeats
+    /// requests: it counts only if the body was dropped without a question.
+    IfUntouched,
+    /// The peer said that it did not process the stream: REFUSED_STREAM.
+    PeerRefused,
+    /// The peer said that it goes away before this stream: GOAWAY. A proof only if the body was
+    /// polled, since hyper hands the same error to streams that the peer did process.
+    PeerGone,
+    /// There was a response.
+    Answered,
+    /// Nothing.
+    None,
+}
+
+/// Each knows the outermost errors of one transport; those of others are `None`.
+const PROOFS: &[fn(&StdErr, BodyTrace) -> Option<Proof>] = &[
+    #[cfg(feature = "reqwest")]
+    super::reqwest::proof,
+    #[cfg(feature = "hyper")]
+    super::hyper::proof,
+    super::tower::proof,
+];
+
+/// Each names the errors of one transport, wherever they are met.
+const KINDS: &[fn(&StdErr) -> Option<FailureKind>] = &[
+    #[cfg(feature = "reqwest")]
+    super::reqwest::kind,
+    #[cfg(feature = "hyper")]
+    super::hyper::kind,
+    #[cfg(feature = "hyper")]
+    super::h2::kind,
+    super::tower::kind,
+    super::io::kind,
+];
+
+/// What `error` proves. Of a type that is not known, or known in another major version: nothing.
+pub(super) fn proof(error: &StdErr, body: BodyTrace) -> Proof {
+    PROOFS
+        .iter()
+        .find_map(|read| read(error, body))
+        .unwrap_or(Proof::None)
+}
+
+/// What kind of failure it was. The innermost error that is known knows best.
+pub(super) fn kind(error: &StdErr, phase: Phase) -> Option<FailureKind> {
+    #[cfg(feature = "rustls")]
+    if let Some(kind) = causes(error).find_map(super::rustls::kind) {
+        return Some(kind);
+    }
+    let known = causes(error)
+        .filter_map(|cause| KINDS.iter().find_map(|kind| kind(cause)))
+        .last();
+    #[cfg(feature = "hyper")]
+    if phase == Phase::Call
+        && let Some(connecting) = causes(error).find(|cause| super::hyper::is_connect(*cause))
+    {
+        return Some(super::hyper::connect_kind(connecting, known));
+    }
+    match (phase, known) {
+        (Phase::Body, Some(FailureKind::Closed)) => Some(FailureKind::Truncated),
+        (Phase::Body, None) if causes(error).any(super::io::is_malformed) => {
+            Some(FailureKind::Protocol)
+        }
+        (Phase::Ready | Phase::Call | Phase::Body, known) => known,
+    }
+}

@@ -12,7 +12,7 @@ use sync_wrapper::SyncWrapper;
 
 use crate::BoxError;
 use crate::evidence::{Evidence, Execution, Failure};
-use crate::policy::{RetryDenied, Verdict};
+use crate::policy::{AMBIGUOUS, IDEMPOTENT, NOT_EXECUTED, RetryDenied, Verdict};
 use crate::report::Report;
 use crate::response::{BodyError, ResponseBody};
 
@@ -247,18 +247,25 @@ macro_rules! questions {
 }
 
 questions! {
-    Error: |error: &Error| if error.is_ambiguous() { AMBIGUOUS } else { FAILED };
-    AmbiguousFailure: |_| AMBIGUOUS;
-    RequestFailed: |_| FAILED;
+    Error: |error: &Error| if error.is_ambiguous() { Claim::Ambiguous } else { Claim::Failed };
+    AmbiguousFailure: |_| Claim::Ambiguous;
+    RequestFailed: |_| Claim::Failed;
 }
 
-const AMBIGUOUS: &str = "ambiguous";
-const FAILED: &str = "request failed";
+/// Which of the two errors it is.
+enum Claim {
+    Ambiguous,
+    Failed,
+}
 
 impl Facts {
     /// One line: what was tried, what is known about the server, which step said no, what to do.
-    fn sentence(&self, claim: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(claim)?;
+    /// What to do follows from the whole call, which may know more than the last verdict.
+    fn sentence(&self, claim: Claim, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match claim {
+            Claim::Ambiguous => "ambiguous",
+            Claim::Failed => "request failed",
+        })?;
         match self.report.attempts().len() {
             0 => f.write_str(" before the first attempt")?,
             1 => f.write_str(" after 1 attempt")?,
@@ -270,11 +277,16 @@ impl Facts {
         if let Some(failure) = &self.failure {
             write!(f, ": {}", failure.kind())?;
         }
-        write!(f, " [{}], {}", self.evidence, self.execution)?;
-        match &self.verdict {
-            Some(verdict) => write!(f, "; {verdict}"),
-            None => f.write_str("; safe to send again"),
+        write!(f, " [{}]", self.evidence)?;
+        if let Some(verdict) = &self.verdict {
+            write!(f, "; {}", verdict.why())?;
         }
+        let next = match (claim, self.execution) {
+            (Claim::Ambiguous, _) => AMBIGUOUS,
+            (Claim::Failed, Execution::NotExecuted) => NOT_EXECUTED,
+            (Claim::Failed, Execution::Answered | Execution::Unknown) => IDEMPOTENT,
+        };
+        write!(f, "; {next}")
     }
 }
 

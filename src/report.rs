@@ -200,7 +200,7 @@ impl fmt::Display for AttemptReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "attempt {}", self.number)?;
         if !self.waited_before.is_zero() {
-            write!(f, " after {:?}", self.waited_before)?;
+            write!(f, ", after a wait of {:?}", self.waited_before)?;
         }
         f.write_str(": ")?;
         if let Some(status) = self.status {
@@ -216,7 +216,7 @@ impl fmt::Display for AttemptReport {
             Some(Execution::Unknown) => f.write_str(", reconciled: unknown")?,
             None => {}
         }
-        write!(f, ", {}", self.verdict)?;
+        write!(f, "; {}", self.verdict)?;
         for (what, error) in [
             ("refresh failed", &self.refresh_error),
             ("inner service not ready", &self.readiness_error),

@@ -19,6 +19,7 @@ pub(crate) use decide::{fits, honoured_hint, own_execution};
 pub use facts::Facts;
 pub use standard::{IdempotentMethods, IoFailures, Preconditions, RetryAfterHints, StandardPolicy};
 pub use upstream::Upstream;
+pub(crate) use verdict::{AMBIGUOUS, IDEMPOTENT, NOT_EXECUTED};
 pub use verdict::{Decision, RetryDenied, Step, Verdict};
 
 use crate::attempt::Attempt;

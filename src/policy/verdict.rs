@@ -64,6 +64,11 @@ impl Verdict {
         self.step
     }
 
+    /// What was decided, without the next move.
+    pub(crate) const fn why(&self) -> Why {
+        Why(self.decision, self.step)
+    }
+
     /// The same judgement, ended by a fact that came up after it: while waiting, or in the race for
     /// the last token.
     pub(crate) const fn ended_by(self, reason: RetryDenied, step: Step) -> Self {
@@ -87,24 +92,43 @@ impl Verdict {
 
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.decision {
-            Decision::Accept => return f.write_str("accepted"),
-            Decision::Retry => return f.write_str("retry"),
-            Decision::Refresh => return f.write_str("retry with a new credential"),
-            Decision::Denied(reason) => write!(f, "no retry: {reason}")?,
-            Decision::Ambiguous => f.write_str("no retry: it may have been executed")?,
-        }
-        if let Some(step) = self.step {
-            write!(f, " (step {})", step as u8)?;
-        }
-        if self.is_ambiguous() {
-            f.write_str("; AMBIGUOUS, do not send it again blindly: ask the upstream, or replay under a key")
-        } else {
-            f.write_str(match (self.execution, self.safely_idempotent) {
-                (Execution::NotExecuted, _) => "; not executed, safe to send again",
-                (Execution::Answered, _) => "; the response is the answer",
-                (Execution::Unknown, _) => "; idempotent, safe to send again",
-            })
+        write!(f, "{}", self.why())?;
+        let next = match (self.is_ambiguous(), self.execution) {
+            (true, _) => AMBIGUOUS,
+            (false, _) if self.denied().is_none() => return Ok(()),
+            (false, Execution::NotExecuted) => NOT_EXECUTED,
+            (false, Execution::Answered) => "the response is the answer",
+            (false, Execution::Unknown) => IDEMPOTENT,
+        };
+        write!(f, "; {next}")
+    }
+}
+
+// The next safe move, for whoever reads a log line at night.
+pub(crate) const AMBIGUOUS: &str = "AMBIGUOUS, it may have been executed: ask the upstream or \
+     replay under a key, never send it again blindly";
+pub(crate) const NOT_EXECUTED: &str = "not executed, safe to send again";
+pub(crate) const IDEMPOTENT: &str = "idempotent, safe to send again";
+
+/// The decision and the step behind it.
+pub(crate) struct Why(Decision, Option<Step>);
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(decision, step) = self;
+        write!(f, "{decision}")?;
+        match (decision, step) {
+            (Decision::Denied(_) | Decision::Ambiguous, Some(step)) => {
+                write!(f, " (step {})", *step as u8)
+            }
+            (
+                Decision::Accept
+                | Decision::Retry
+                | Decision::Refresh
+                | Decision::Denied(_)
+                | Decision::Ambiguous,
+                _,
+            ) => Ok(()),
         }
     }
 }
@@ -122,6 +146,18 @@ pub enum Decision {
     Denied(RetryDenied),
     /// No further attempt: it may have been executed and must not be sent again blindly.
     Ambiguous,
+}
+
+impl fmt::Display for Decision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Accept => f.write_str("accepted"),
+            Self::Retry => f.write_str("retry"),
+            Self::Refresh => f.write_str("retry with a new credential"),
+            Self::Denied(reason) => write!(f, "no retry: {reason}"),
+            Self::Ambiguous => f.write_str("no retry: execution unknown"),
+        }
+    }
 }
 
 /// The nine steps, in their order. `step as u8` is the number in `docs/decision-order.md`.
@@ -185,10 +221,14 @@ impl fmt::Display for RetryDenied {
         match self {
             Self::MaxAttempts => f.write_str("attempts exhausted"),
             Self::BudgetExhausted => f.write_str("retry budget empty"),
-            Self::BodyNotReplayable(state) => write!(f, "request body not replayable: {state}"),
-            Self::ResponseAlreadyDelivered => f.write_str("response already delivered"),
-            Self::RuntimeDraining => f.write_str("draining"),
-            Self::Deadline => f.write_str("deadline leaves too little"),
+            Self::BodyNotReplayable(state) => {
+                write!(f, "request body cannot be sent again [{state}]")
+            }
+            Self::ResponseAlreadyDelivered => {
+                f.write_str("caller already holds a part of the response")
+            }
+            Self::RuntimeDraining => f.write_str("process is draining"),
+            Self::Deadline => f.write_str("deadline leaves too little time"),
             Self::PermanentFailure(kind) => write!(f, "permanent failure: {kind}"),
             Self::RetryAfter(Duration::MAX) => {
                 f.write_str("server asks for a longer wait than agreed to")
@@ -196,13 +236,11 @@ impl fmt::Display for RetryDenied {
             Self::RetryAfter(hint) => {
                 write!(f, "server asks to wait {hint:?}, longer than agreed to")
             }
-            Self::NotIdempotent => f.write_str("partly answered and not idempotent"),
+            Self::NotIdempotent => f.write_str("answer broke off, and not idempotent"),
             Self::Status(status) => write!(f, "status {} is not retried", status.as_u16()),
-            Self::TooEarly => {
-                f.write_str("425 outside of early data already, or not ours to replay")
-            }
+            Self::TooEarly => f.write_str("425 that no replay outside early data can help"),
             Self::Unauthorized => f.write_str("401 without a new credential"),
-            Self::Failure(kind) => write!(f, "not retried: {kind}"),
+            Self::Failure(kind) => write!(f, "failure is not retried: {kind}"),
         }
     }
 }

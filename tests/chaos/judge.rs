@@ -1,0 +1,108 @@
+//! Answers held against the ledger, call by call.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::ledger::{Entry, Kind};
+use crate::op::Op;
+
+/// What a client says of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// A response.
+    Status(u16),
+    /// "It failed": it was not executed, or may be repeated.
+    Failed {
+        /// Whether the client claims a proof that nothing was executed.
+        not_executed: bool,
+    },
+    /// "It may have been executed", for this reason.
+    Ambiguous(&'static str),
+    /// The caller went away.
+    Dropped,
+}
+
+/// The sums over many calls.
+#[derive(Debug, Default)]
+pub(crate) struct Verdicts {
+    pub(crate) calls: u64,
+    pub(crate) succeeded: u64,
+    /// Non-idempotent operations that were executed twice.
+    pub(crate) duplicates: u64,
+    /// "Failed" for what may not be repeated and was executed; a claim of no execution that is
+    /// false; a success that never was.
+    pub(crate) untrue: u64,
+    /// Bodies that arrived whole and were not what was sent.
+    pub(crate) corrupted: u64,
+    pub(crate) ambiguous: u64,
+    /// Of those, the ones that the ledger shows as not executed: by what the server did last.
+    pub(crate) imprecise: BTreeMap<String, u64>,
+    /// The first few violations, for whoever has to find them.
+    pub(crate) examples: Vec<String>,
+}
+
+impl Verdicts {
+    pub(crate) fn judge(&mut self, op: &Op, answer: Answer, entry: &Entry) {
+        self.calls += 1;
+        let once_only = op.kind == Kind::NonIdempotent;
+        let success = matches!(answer, Answer::Status(200..=299));
+        self.succeeded += u64::from(success);
+        let duplicate = once_only && entry.executed > 1;
+        let untrue = match answer {
+            Answer::Failed { not_executed } => entry.executed > 0 && (once_only || not_executed),
+            Answer::Status(_) => success && entry.executed == 0,
+            Answer::Ambiguous(_) | Answer::Dropped => false,
+        };
+        self.duplicates += u64::from(duplicate);
+        self.untrue += u64::from(untrue);
+        self.corrupted += u64::from(entry.corrupted > 0);
+        if let Answer::Ambiguous(reason) = answer {
+            self.ambiguous += 1;
+            if entry.executed == 0 {
+                let last = entry
+                    .faults
+                    .last()
+                    .copied()
+                    .unwrap_or("never seen by the server");
+                *self
+                    .imprecise
+                    .entry(format!("{last} ({reason})"))
+                    .or_default() += 1;
+            }
+        }
+        if (duplicate || untrue || entry.corrupted > 0) && self.examples.len() < 5 {
+            self.examples.push(format!(
+                "operation {} ({} {:?} {:?}): {answer:?}, but {entry:?}",
+                op.number, op.method, op.kind, op.shape
+            ));
+        }
+    }
+
+    pub(crate) fn violations(&self) -> u64 {
+        self.duplicates + self.untrue + self.corrupted
+    }
+}
+
+impl fmt::Display for Verdicts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let imprecise: u64 = self.imprecise.values().sum();
+        writeln!(
+            f,
+            "{} calls, {} succeeded; {} duplicates, {} untrue answers, {} corrupted bodies; \
+             {} ambiguous, of which {imprecise} were not executed",
+            self.calls,
+            self.succeeded,
+            self.duplicates,
+            self.untrue,
+            self.corrupted,
+            self.ambiguous,
+        )?;
+        for (what, count) in &self.imprecise {
+            writeln!(f, "  ambiguous, not executed: {count:>6}  {what}")?;
+        }
+        for example in &self.examples {
+            writeln!(f, "  VIOLATION {example}")?;
+        }
+        Ok(())
+    }
+}

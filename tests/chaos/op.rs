@@ -1,0 +1,124 @@
+//! Operations: what the clients send.
+
+use http::{HeaderMap, HeaderValue, Method};
+use rand::RngExt;
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+
+use crate::ledger::Kind;
+
+/// How the request body is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shape {
+    Empty,
+    Bytes,
+    OneShot,
+    Buffered,
+    /// Buffered with a limit that the body exceeds.
+    Overflowing,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Op {
+    pub(crate) number: u64,
+    pub(crate) method: Method,
+    pub(crate) kind: Kind,
+    pub(crate) shape: Shape,
+    pub(crate) body: Vec<u8>,
+    pub(crate) deadline_ms: Option<u64>,
+    /// The caller loses interest after this long.
+    pub(crate) drop_ms: Option<u64>,
+}
+
+impl Op {
+    pub(crate) fn random(number: u64, random: &mut StdRng) -> Self {
+        let kinds = [
+            (Method::GET, Kind::Safe),
+            (Method::PUT, Kind::Idempotent),
+            (Method::DELETE, Kind::Idempotent),
+            (Method::POST, Kind::NonIdempotent),
+            (Method::POST, Kind::NonIdempotent),
+            (Method::PATCH, Kind::NonIdempotent),
+            (Method::POST, Kind::Keyed),
+        ];
+        let (method, kind) = kinds.choose(random).unwrap().clone();
+        let shape = if kind == Kind::Safe || method == Method::DELETE {
+            Shape::Empty
+        } else {
+            *[
+                Shape::Bytes,
+                Shape::Bytes,
+                Shape::OneShot,
+                Shape::Buffered,
+                Shape::Overflowing,
+            ]
+            .choose(random)
+            .unwrap()
+        };
+        let size = match shape {
+            Shape::Empty => 0,
+            _ => *[1, 100, 5_000, 40_000].choose(random).unwrap(),
+        };
+        let body = (0..size).map(|_| random.random()).collect();
+        Self {
+            number,
+            method,
+            kind,
+            shape,
+            body,
+            deadline_ms: random
+                .random_bool(0.5)
+                .then(|| random.random_range(20..400)),
+            drop_ms: random
+                .random_bool(0.05)
+                .then(|| random.random_range(0..100)),
+        }
+    }
+
+    /// What the servers need to know.
+    pub(crate) fn headers(&self) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert("x-op", HeaderValue::from(self.number));
+        headers.insert("x-kind", HeaderValue::from(self.kind as u16));
+        headers.insert("x-sum", HeaderValue::from(sum(&self.body)));
+        if self.kind == Kind::Keyed {
+            let key = format!("\"{}\"", self.number);
+            headers.insert("idempotency-key", HeaderValue::try_from(key).unwrap());
+        }
+        headers
+    }
+}
+
+/// FNV-1a with the length: enough to notice a byte that was lost, doubled or mixed.
+pub(crate) fn sum(bytes: &[u8]) -> u64 {
+    bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325 ^ bytes.len() as u64, |sum, byte| {
+            (sum ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+        })
+}
+
+/// What a server reads of an operation.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Told {
+    pub(crate) op: u64,
+    pub(crate) kind: Kind,
+    pub(crate) sum: u64,
+}
+
+impl Told {
+    pub(crate) fn of(header: impl Fn(&str) -> Option<String>) -> Option<Self> {
+        let number = |name| header(name)?.trim().parse().ok();
+        let kind = match number("x-kind")? {
+            0 => Kind::Safe,
+            1 => Kind::Idempotent,
+            2 => Kind::Keyed,
+            _ => Kind::NonIdempotent,
+        };
+        Some(Self {
+            op: number("x-op")?,
+            kind,
+            sum: number("x-sum")?,
+        })
+    }
+}

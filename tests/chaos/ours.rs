@@ -1,0 +1,169 @@
+//! This crate before the judge: hyper below, the layer above.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::Incoming;
+use hyper_util::client::legacy::Client as HyperClient;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use tower::limit::ConcurrencyLimit;
+use tower::util::BoxCloneSyncService;
+use tower::{Layer, ServiceBuilder, ServiceExt};
+use tower_http_retry::{
+    AttemptNumber, Backoff, Budget, Deadline, Drain, Error, Execution, FailureKind, HyperService,
+    IdempotentMethods, ReplayBody, Retry, RetryLayer, StandardPolicy, Upstream,
+};
+
+use crate::arena::{Client, Target};
+use crate::judge::Answer;
+use crate::op::{Op, Shape};
+
+type Stack = Retry<
+    BoxCloneSyncService<Request<ReplayBody>, Response<Incoming>, hyper_util::client::legacy::Error>,
+>;
+
+#[derive(Clone)]
+pub(crate) struct Ours {
+    h1: Stack,
+    h2: Stack,
+    pub(crate) books: Books,
+}
+
+/// What must add up in the end.
+#[derive(Clone)]
+pub(crate) struct Books {
+    pub(crate) budget: Budget,
+    pub(crate) retries: Arc<AtomicU32>,
+    pub(crate) permits: Arc<tokio::sync::Semaphore>,
+    pub(crate) layer: RetryLayer,
+}
+
+pub(crate) const PERMITS: usize = 150;
+pub(crate) const TOKENS: u32 = 1_000_000;
+
+pub(crate) fn ours(methods: IdempotentMethods, drain: Drain) -> Ours {
+    let retries = Arc::new(AtomicU32::new(0));
+    let budget = Budget::builder()
+        .ratio(0.0)
+        .floor_per_second(0.0)
+        .capacity(TOKENS)
+        .build()
+        .unwrap();
+    let base = Duration::from_millis(1);
+    let policy = StandardPolicy::builder()
+        .retries(3)
+        .backoff(Backoff::exponential(base, Duration::from_millis(20)).with_throttled_base(base))
+        .idempotent_methods(methods)
+        .default_upstream(Upstream::new().honours_idempotency_key())
+        .build()
+        .unwrap();
+    let layer = RetryLayer::new(policy)
+        .with_budgets(budget.clone())
+        .with_drain(drain)
+        .with_attempt_timeout(Duration::from_millis(60));
+    let permits = Arc::new(tokio::sync::Semaphore::new(PERMITS));
+    let stack = |http2: bool| {
+        let mut connector = HttpConnector::new();
+        connector.set_nodelay(true);
+        let client = HyperClient::builder(TokioExecutor::new())
+            .http2_only(http2)
+            .build(connector);
+        let counted = Arc::clone(&retries);
+        let counting = ServiceBuilder::new()
+            .map_request(move |request: Request<ReplayBody>| {
+                if request.extensions().get::<AttemptNumber>().is_some() {
+                    counted.fetch_add(1, Ordering::SeqCst);
+                }
+                request
+            })
+            .service(HyperService::new(client));
+        let limited = ConcurrencyLimit::with_semaphore(counting, Arc::clone(&permits));
+        layer.layer(BoxCloneSyncService::new(limited))
+    };
+    let (h1, h2) = (stack(false), stack(true));
+    Ours {
+        h1,
+        h2,
+        books: Books {
+            budget,
+            retries,
+            permits,
+            layer,
+        },
+    }
+}
+
+impl Client for Ours {
+    async fn call(&self, op: &Op, target: Target) -> Answer {
+        let stack = if target.http2 {
+            self.h2.clone()
+        } else {
+            self.h1.clone()
+        };
+        let mut request = Request::builder()
+            .method(op.method.clone())
+            .uri(format!("http://{}/op", target.address))
+            .body(body(op))
+            .unwrap();
+        request.headers_mut().extend(op.headers());
+        if let Some(ms) = op.deadline_ms {
+            request
+                .extensions_mut()
+                .insert(Deadline::after(Duration::from_millis(ms)));
+        }
+        match stack.oneshot(request).await {
+            Ok(response) => {
+                let status = response.status().as_u16();
+                let _ = response.into_body().collect().await;
+                Answer::Status(status)
+            }
+            Err(Error::Ambiguous(error)) => Answer::Ambiguous(match error.failure() {
+                Some(failure) => name(failure.kind()),
+                None => "a status",
+            }),
+            Err(error @ Error::Failed(_)) => Answer::Failed {
+                not_executed: error.execution() == Execution::NotExecuted,
+            },
+        }
+    }
+}
+
+fn name(kind: FailureKind) -> &'static str {
+    match kind {
+        FailureKind::Closed => "closed",
+        FailureKind::Reset => "reset",
+        FailureKind::ResponseTimeout => "attempt timeout",
+        FailureKind::DeadlineReached => "deadline",
+        FailureKind::GoAway => "going away",
+        FailureKind::RequestBody => "request body",
+        FailureKind::Unknown => "unknown",
+        _ => "another failure",
+    }
+}
+
+fn body(op: &Op) -> ReplayBody {
+    let bytes = Bytes::from(op.body.clone());
+    let stream = |bytes: Bytes| {
+        let frames: Vec<_> = bytes
+            .chunks(7_000)
+            .map(|chunk| {
+                Ok::<_, std::convert::Infallible>(http_body::Frame::data(Bytes::copy_from_slice(
+                    chunk,
+                )))
+            })
+            .collect();
+        StreamBody::new(tokio_stream::iter(frames))
+    };
+    match op.shape {
+        Shape::Empty => ReplayBody::empty(),
+        Shape::Bytes => ReplayBody::bytes(bytes),
+        Shape::OneShot => ReplayBody::one_shot(Full::new(bytes)),
+        Shape::Buffered => ReplayBody::buffered(stream(bytes), 64 * 1024),
+        Shape::Overflowing => ReplayBody::buffered(stream(bytes), 10),
+    }
+}

@@ -72,6 +72,7 @@ impl UpstreamKey {
     }
 
     /// Whether this is [`UpstreamKey::of`] the request.
+    #[cfg(test)]
     pub(crate) fn matches(&self, parts: &Parts) -> bool {
         self.is_spelled_in(parts) || self.as_ref() == UpstreamRef::of(parts)
     }

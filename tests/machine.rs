@@ -146,9 +146,10 @@ fn model(s: &Scenario) -> Result {
         if outcome.is_none() {
             sent += 1;
             consumed |= s.body == Body::OneShot && behaviour.ends != Ends::NotSentUnread;
-            let takes = match behaviour.ends {
-                Ends::Never => Ms::MAX,
-                _ => now + behaviour.takes,
+            let takes = if behaviour.ends == Ends::Never {
+                Ms::MAX
+            } else {
+                now + behaviour.takes
             };
             let first = takes.min(timeout).min(deadline);
             if first >= drop {
@@ -258,10 +259,10 @@ impl Service<Request<ReplayBody>> for Inner {
                 Ready::Fails | Ready::After(_) => {}
             }
         }
-        if let Some(waiting) = &mut self.waiting {
-            if waiting.as_mut().poll(cx).is_pending() {
-                return Poll::Pending;
-            }
+        if let Some(waiting) = &mut self.waiting
+            && waiting.as_mut().poll(cx).is_pending()
+        {
+            return Poll::Pending;
         }
         self.ready = true;
         Poll::Ready(Ok(()))

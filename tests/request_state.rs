@@ -5,6 +5,7 @@
 mod support;
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, Method, Request, Version};
 use support::script::{Reply, Script};
@@ -113,7 +114,7 @@ async fn a_425_is_replayed_once_outside_early_data() {
         .unwrap();
     assert_eq!(response.status(), 425);
     assert_eq!(denied(&response), RetryDenied::TooEarly);
-    assert_eq!(script.waits(), [0 * MS]);
+    assert_eq!(script.waits(), [Duration::ZERO]);
     script.seen(|seen| {
         assert!(seen[0].head.extensions.get::<NoEarlyData>().is_none());
         assert!(seen[1].head.extensions.get::<NoEarlyData>().is_some());
@@ -288,7 +289,8 @@ async fn a_precondition_counts_only_where_it_is_trusted() {
 async fn a_deadline_in_the_past_sends_nothing() {
     let script = Script::new([]);
     let mut post = request(Method::POST, "order");
-    post.extensions_mut().insert(Deadline::after(0 * MS));
+    post.extensions_mut()
+        .insert(Deadline::after(Duration::ZERO));
     let error = layer()
         .layer(script.clone())
         .oneshot(post)

@@ -143,6 +143,7 @@ impl<P: Policy> Judge<'_, P> {
             attempts: report.map_or(1, |report| report.attempts().len() as u32),
             duration: started.map(|started| started.elapsed()).unwrap_or_default(),
             report,
+            cut_short: self.call.progress.cut_short,
         };
         for observer in &self.settings.observers {
             observer.call_ended(&ended);

@@ -61,7 +61,10 @@ pub(crate) struct Progress {
     pub(crate) refreshed: bool,
     pub(crate) no_early_data: bool,
     pub(crate) attempts: Vec<AttemptReport>,
+    /// An attempt was permitted and never made.
+    pub(crate) cut_short: bool,
     /// Of the attempt being judged.
+    pub(crate) contradicted: bool,
     pub(crate) reconciled: Option<Execution>,
     pub(crate) reconcile_error: Option<SharedError>,
     pub(crate) reconciled_status: Option<StatusCode>,
@@ -243,6 +246,7 @@ impl Progress {
         self.attempt_deadline = settings
             .attempt_timeout
             .and_then(|time| now.checked_add(time));
+        self.contradicted = false;
         self.reconciled = None;
         self.reconcile_error = None;
         self.reconciled_status = None;
@@ -327,6 +331,8 @@ impl Progress {
         self.refreshed = false;
         self.no_early_data = false;
         self.attempts.clear();
+        self.cut_short = false;
+        self.contradicted = false;
         self.reconciled = None;
         self.reconcile_error = None;
         self.reconciled_status = None;
@@ -358,6 +364,8 @@ impl Default for Progress {
             refreshed: false,
             no_early_data: false,
             attempts: Vec::new(),
+            cut_short: false,
+            contradicted: false,
             reconciled: None,
             reconcile_error: None,
             reconciled_status: None,

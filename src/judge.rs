@@ -101,13 +101,14 @@ impl<P: Policy> Judge<'_, P> {
         Ended::Failure(self.read(&failed, limit), Some(source.into()))
     }
 
-    fn read(&self, failed: &FailedAttempt<'_>, kind: FailureKind) -> Failure {
+    fn read(&mut self, failed: &FailedAttempt<'_>, kind: FailureKind) -> Failure {
         let Settings {
             peer_promises,
             classifiers,
             ..
         } = self.settings;
         let judged = read_failure(failed, kind, *peer_promises, classifiers);
+        self.call.progress.contradicted = judged.contradiction;
         if judged.contradiction {
             self.settings.contradictions.count();
         }
@@ -158,8 +159,10 @@ impl<P: Policy> Judge<'_, P> {
     /// Something ended the call between two attempts: it is the last verdict now, and the token
     /// goes back. `None` before the first attempt ended.
     pub(crate) fn stop(&mut self, reason: RetryDenied, step: Step) -> Option<Verdict> {
-        self.call.progress.token = None;
-        let last = self.call.progress.attempts.last_mut()?;
+        let progress = &mut self.call.progress;
+        progress.token = None;
+        progress.cut_short = true;
+        let last = progress.attempts.last_mut()?;
         last.verdict = last.verdict.ended_by(reason, step);
         Some(last.verdict)
     }
@@ -340,6 +343,8 @@ fn record<P: Policy>(
         waited_before: progress.waited,
         next_wait: wait.map(|wait| wait.time),
         budget_balance: progress.budget.as_ref().map(CallBudget::balance),
+        reconciled: progress.reconciled,
+        contradicted: progress.contradicted,
     };
     for observer in &settings.observers {
         observer.attempt_ended(&ended);

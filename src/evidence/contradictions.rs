@@ -10,11 +10,6 @@ pub(crate) struct Contradictions(Arc<AtomicU64>);
 impl Contradictions {
     pub(crate) fn count(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
-        #[cfg(feature = "tracing")]
-        tracing::warn!(
-            "the transport's error says that the request was not sent, \
-             but its body was consulted: taken for sent"
-        );
     }
 
     pub(crate) fn get(&self) -> u64 {

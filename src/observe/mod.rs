@@ -1,4 +1,17 @@
-//! Telling others what happened.
+//! Telling others what happened: [`Observer`], and two that come with the crate.
+//!
+#![doc = include_str!("../../docs/operations.md")]
+
+#[cfg(feature = "metrics")]
+mod metrics;
+#[cfg(any(feature = "metrics", feature = "tracing"))]
+#[cfg_attr(
+    not(feature = "tracing"),
+    allow(dead_code, reason = "metrics use a part of the words")
+)]
+mod names;
+#[cfg(feature = "tracing")]
+mod tracing;
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,14 +21,23 @@ use http::{request, response};
 
 use crate::attempt::Attempt;
 use crate::error::Error;
+use crate::evidence::Execution;
 use crate::policy::Verdict;
 use crate::report::Report;
 use crate::snapshot::Head;
+
+#[cfg(feature = "metrics")]
+pub use self::metrics::Metrics;
+#[cfg(feature = "tracing")]
+pub use self::tracing::Tracing;
 
 /// Told of every finished attempt, and of the end of every call.
 ///
 /// Runs inside the call, on its task: be quick, and do not block. A closure over
 /// [`AttemptEnded`] is an observer too; name its argument's type.
+///
+/// A panic of an observer is a panic of the call, like one of a policy: it unwinds through the
+/// caller's task. Nothing is sent again, an unspent token goes back, and other calls do not notice.
 ///
 /// ```
 /// use tower_http_retry::{AttemptEnded, RetryLayer, StandardPolicy};
@@ -62,6 +84,8 @@ pub struct AttemptEnded<'a> {
     pub(crate) waited_before: Duration,
     pub(crate) next_wait: Option<Duration>,
     pub(crate) budget_balance: Option<f64>,
+    pub(crate) reconciled: Option<Execution>,
+    pub(crate) contradicted: bool,
 }
 
 impl<'a> AttemptEnded<'a> {
@@ -95,6 +119,18 @@ impl<'a> AttemptEnded<'a> {
     pub fn budget_balance(&self) -> Option<f64> {
         self.budget_balance
     }
+
+    /// What a [`Reconcile`](crate::Reconcile) found out, if one was asked: then the verdict rests on
+    /// its word, not on the outcome alone.
+    pub fn reconciled(&self) -> Option<Execution> {
+        self.reconciled
+    }
+
+    /// Whether the error type said "not sent" while the body witness had seen the client consult
+    /// the body: see [`RetryLayer::contradictions`](crate::RetryLayer::contradictions).
+    pub fn is_contradicted(&self) -> bool {
+        self.contradicted
+    }
 }
 
 impl fmt::Debug for AttemptEnded<'_> {
@@ -106,6 +142,8 @@ impl fmt::Debug for AttemptEnded<'_> {
             .field("waited_before", &self.waited_before)
             .field("next_wait", &self.next_wait)
             .field("budget_balance", &self.budget_balance)
+            .field("reconciled", &self.reconciled)
+            .field("contradicted", &self.contradicted)
             .finish()
     }
 }
@@ -118,6 +156,7 @@ pub struct CallEnded<'a> {
     pub(crate) attempts: u32,
     pub(crate) duration: Duration,
     pub(crate) report: Option<&'a Report>,
+    pub(crate) cut_short: bool,
 }
 
 impl<'a> CallEnded<'a> {
@@ -145,6 +184,13 @@ impl<'a> CallEnded<'a> {
     pub fn report(&self) -> Option<&'a Report> {
         self.report
     }
+
+    /// Whether another attempt was permitted and never made: draining, the deadline, a failed
+    /// refresh or the inner service's readiness ended the call before it. The report's last verdict
+    /// says which; the last [`AttemptEnded`] still said "retry".
+    pub fn is_cut_short(&self) -> bool {
+        self.cut_short
+    }
 }
 
 impl fmt::Debug for CallEnded<'_> {
@@ -154,6 +200,7 @@ impl fmt::Debug for CallEnded<'_> {
             .field("attempts", &self.attempts)
             .field("duration", &self.duration)
             .field("report", &self.report)
+            .field("cut_short", &self.cut_short)
             .finish_non_exhaustive()
     }
 }

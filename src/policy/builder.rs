@@ -64,7 +64,8 @@ impl StandardPolicyBuilder {
         self
     }
 
-    /// The first retry's longest wait. Default 50 ms.
+    /// The first retry's longest wait. Default 50 ms. A throttled base that equals the old one
+    /// (as in [`StandardPolicy::conventional`]) moves along.
     pub fn base_delay(mut self, base: Duration) -> Self {
         self.base_delay = Some(base);
         self
@@ -165,6 +166,9 @@ impl StandardPolicyBuilder {
         } = self;
         let base = base_delay.unwrap_or(settings.backoff.base());
         let max = max_delay.unwrap_or(settings.backoff.max());
+        if settings.backoff.throttled_base() == settings.backoff.base() {
+            settings.backoff = settings.backoff.with_throttled_base(base);
+        }
         settings.backoff = settings.backoff.with_base(base).with_max(max);
         if base > max {
             return Err(ConfigError::new(

@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use http::{request, response};
+use http::{HeaderValue, request, response};
 
 use super::{Policy, idempotency_for};
 use crate::attempt::{Attempt, Outcome};
@@ -181,14 +181,21 @@ impl<'a> Facts<'a> {
     }
 
     /// The attempt as the layer would build it for `policy`: its `max_attempts`, and for the
-    /// idempotency the request's declaration or else the policy's answer. What was set by hand
-    /// stands.
+    /// idempotency the request's declaration or else the policy's answer, where the policy names a
+    /// header for it with a generated key. What was set by hand stands.
     pub fn attempt_for<P: Policy + ?Sized>(mut self, policy: &P) -> Attempt<'a> {
         let request = self.attempt.request();
         self.max_attempts
             .get_or_insert_with(|| policy.max_attempts(request));
         self.idempotency
-            .get_or_insert_with(|| idempotency_for(policy, request));
+            .get_or_insert_with(|| match policy.generated_key(request) {
+                Some(name) if !request.headers.contains_key(&name) => {
+                    let mut keyed = request.clone();
+                    keyed.headers.insert(name, HeaderValue::from_static("key"));
+                    idempotency_for(policy, &keyed)
+                }
+                Some(_) | None => idempotency_for(policy, request),
+            });
         self.attempt()
     }
 }

@@ -66,7 +66,7 @@ pub enum IdempotentMethods {
 /// | outcome | rule |
 /// |---|---|
 /// | 408, 429 | retry |
-/// | 425 | retry once, after the first attempt, unless the request carries `Early-Data: 1` |
+/// | 425 | retry once, after the first attempt, unless the request carries `Early-Data` |
 /// | 401 | refresh and replay once, for safely idempotent operations |
 /// | 409 | retry for keyed operations after an attempt of unknown execution |
 /// | 500 | retry where registered as transient, for safely idempotent operations |
@@ -233,16 +233,14 @@ impl StandardPolicy {
         }
     }
 
+    /// Whether the upstream forbids retries on this response.
+    fn stops(&self, attempt: &Attempt<'_>, head: &response::Parts) -> bool {
+        self.upstream_of(attempt).stops(&head.headers)
+    }
+
     fn status_rule(&self, attempt: &Attempt<'_>, head: &response::Parts) -> Rule {
         let status = head.status;
-        if !is_error(status) {
-            return Rule::Accept;
-        }
-        let upstream = self.upstream_of(attempt);
-        if upstream.stops(&head.headers) {
-            return Rule::Deny;
-        }
-        if upstream.refused(&head.headers) {
+        if self.upstream_of(attempt).refused(&head.headers) {
             return Rule::Retry;
         }
         let listed = self.is_retryable_status(status);
@@ -258,7 +256,11 @@ impl StandardPolicy {
             StatusCode::TOO_EARLY if listed && may_leave_early_data(attempt) => Rule::Retry,
             StatusCode::TOO_EARLY => Rule::Deny,
             StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS if listed => Rule::Retry,
-            StatusCode::INTERNAL_SERVER_ERROR if safe && upstream.transient_500 => Rule::Retry,
+            StatusCode::INTERNAL_SERVER_ERROR
+                if safe && self.upstream_of(attempt).transient_500 =>
+            {
+                Rule::Retry
+            }
             _ if is_gateway(status) && !safe => Rule::Ambiguous,
             _ if listed && safe => Rule::Retry,
             _ => Rule::Deny,
@@ -292,7 +294,12 @@ impl Policy for StandardPolicy {
             return rule;
         }
         match attempt.outcome() {
+            Outcome::Response(head) if !is_error(head.status) => Rule::Accept,
+            Outcome::Response(head) | Outcome::Broken(head, _) if self.stops(attempt, head) => {
+                Rule::Deny
+            }
             Outcome::Response(head) => self.status_rule(attempt, head),
+            // The status speaks, not the break.
             Outcome::Broken(head, _) if is_error(head.status) => self.status_rule(attempt, head),
             Outcome::Broken(_, failure) | Outcome::Failure(failure) => {
                 self.failure_rule(attempt, failure)
@@ -349,23 +356,20 @@ impl Policy for StandardPolicy {
         let hint = attempt
             .retry_after()
             .filter(|_| self.settings.hints == RetryAfterHints::Honour);
-        let retry = attempt.number().get();
-        match attempt.status() {
+        let backoff = self.settings.backoff;
+        let backoff = match attempt.status() {
             // A replay with a new credential, or outside early data, waits for nothing but a hint.
             Some(StatusCode::UNAUTHORIZED | StatusCode::TOO_EARLY) => {
-                let none = self.settings.backoff.with_base(Duration::ZERO);
-                none.delay(1, Duration::ZERO, hint, random)
+                backoff.with_base(Duration::ZERO).with_max(Duration::ZERO)
             }
             Some(StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE)
                 if hint.is_none() =>
             {
-                self.settings
-                    .backoff
-                    .throttled()
-                    .delay(retry, previous, None, random)
+                backoff.throttled()
             }
-            _ => self.settings.backoff.delay(retry, previous, hint, random),
-        }
+            _ => backoff,
+        };
+        backoff.delay(attempt.number().get(), previous, hint, random)
     }
 
     fn max_retry_after(&self) -> Duration {
@@ -476,15 +480,10 @@ fn is_gateway(status: StatusCode) -> bool {
 }
 
 /// RFC 8470 §5.2: an intermediary forwards a 425 to the client that used early data; and outside
-/// early data a second 425 means that waiting for the handshake does not help.
+/// early data a second 425 means that waiting for the handshake does not help. Whatever its value,
+/// `Early-Data` counts as `1` (§5.1).
 fn may_leave_early_data(attempt: &Attempt<'_>) -> bool {
-    let first = attempt.number() == NonZeroU32::MIN;
-    first
-        && attempt
-            .request()
-            .headers
-            .get("early-data")
-            .is_none_or(|value| value != "1")
+    attempt.number() == NonZeroU32::MIN && !attempt.request().headers.contains_key("early-data")
 }
 
 /// RFC 9110 §13.1: after the first application the tag has changed, or something exists. A weak tag

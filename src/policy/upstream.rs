@@ -45,14 +45,16 @@ impl Upstream {
         self
     }
 
-    /// A response with this header was not executed, whatever its status: retry for any operation.
-    /// Several may be registered.
+    /// An error response (400 and above) with this header proves that the operation was not
+    /// executed: retry for any operation. Several may be registered; a
+    /// [`stop_header`](Self::stop_header) on the same response wins.
     pub fn refusal_header(mut self, name: HeaderName, value: HeaderValue) -> Self {
         self.refusals.push((name, value));
         self
     }
 
-    /// A response with this header is not retried, whatever its status. Several may be registered.
+    /// A response with this header is not retried, whatever its status, and whether or not its
+    /// body breaks. Several may be registered.
     pub fn stop_header(mut self, name: HeaderName, value: HeaderValue) -> Self {
         self.stops.push((name, value));
         self

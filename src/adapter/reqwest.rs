@@ -80,13 +80,13 @@ impl Service<Request<ReplayBody>> for ReqwestService {
     }
 
     fn call(&mut self, mut request: Request<ReplayBody>) -> ReqwestFuture {
+        match self.below {
+            Below::Nothing => request.body_mut().sent_alone(),
+            Below::Anything => {}
+        }
         // HTTP/3 does not go through hyper, and sends the head before it asks the body.
         if request.version() != Version::HTTP_3 {
             request.body_mut().sits_on_client();
-            match self.below {
-                Below::Nothing => request.body_mut().sent_alone(),
-                Below::Anything => {}
-            }
         }
         // Wrapped, a body cannot be cloned: reqwest does not repeat it.
         match request.map(Body::wrap).try_into() {

@@ -2,6 +2,8 @@
 
 mod bucket;
 mod call;
+#[cfg(all(loom_models, test))]
+mod loom_models;
 
 use std::fmt;
 use std::sync::{Arc, OnceLock, Weak};

@@ -16,9 +16,9 @@
 //! matters, and it is small unless nobody looked for a very long time. Then the bucket is full
 //! anyway, which the second word (the time of the newest withdrawal) tells.
 
-#[cfg(all(loom, test))]
+#[cfg(all(loom_models, test))]
 use loom::sync::atomic::{AtomicU64, Ordering};
-#[cfg(not(all(loom, test)))]
+#[cfg(not(all(loom_models, test)))]
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Steps per token. A decimal number, so that 0.6 of a token is exactly 0.6.

@@ -1,6 +1,7 @@
 //! The retry budget: how many retries an upstream's real traffic allows.
 
 mod bucket;
+mod builder;
 mod call;
 #[cfg(all(loom_models, test))]
 mod loom_models;
@@ -12,8 +13,9 @@ use tokio::time::Instant;
 
 pub(crate) use self::bucket::Rates;
 use self::bucket::{Bucket, Change};
+pub use self::builder::BudgetBuilder;
 pub(crate) use self::call::CallBudget;
-use crate::{ConfigError, UpstreamKey};
+use crate::UpstreamKey;
 
 /// A retry budget: a bucket of tokens, one token a retry. Clones share the bucket.
 ///
@@ -127,8 +129,8 @@ impl Budget {
     }
 
     /// Evicts the bucket, for good, if it is full.
-    pub(crate) fn retire(&self) -> bool {
-        self.inner.bucket.retire(|| self.inner.now())
+    pub(crate) fn retire(&self, now: Instant) -> bool {
+        self.inner.bucket.retire(|| self.inner.nanos(now))
     }
 
     /// Whether both are one bucket.
@@ -195,93 +197,14 @@ impl fmt::Debug for Budget {
 }
 
 impl Inner {
-    /// Nanoseconds since time zero.
     fn now(&self) -> u64 {
-        let now = Instant::now();
+        self.nanos(Instant::now())
+    }
+
+    /// Nanoseconds since time zero.
+    fn nanos(&self, now: Instant) -> u64 {
         let origin = *self.origin.get_or_init(|| now);
         u64::try_from(now.saturating_duration_since(origin).as_nanos()).unwrap_or(u64::MAX)
-    }
-}
-
-/// Settings of a [`Budget`].
-#[derive(Debug, Clone)]
-#[must_use]
-pub struct BudgetBuilder {
-    ratio: f64,
-    floor_per_second: f64,
-    capacity: u32,
-}
-
-impl BudgetBuilder {
-    /// Tokens that one good call is worth: 0 to 1000, default 0.2 (one retry for five calls).
-    ///
-    /// Eight decimals are kept exactly; more are rounded down.
-    pub fn ratio(mut self, ratio: f64) -> Self {
-        self.ratio = ratio;
-        self
-    }
-
-    /// Tokens that trickle in per second, whatever the traffic: from 0, default 10.
-    ///
-    /// Eight decimals are kept exactly; more are rounded down.
-    pub fn floor_per_second(mut self, floor: f64) -> Self {
-        self.floor_per_second = floor;
-        self
-    }
-
-    /// The most tokens there can be, and how many there are at first: at least 1, default 100.
-    pub fn capacity(mut self, capacity: u32) -> Self {
-        self.capacity = capacity;
-        self
-    }
-
-    /// # Errors
-    ///
-    /// A ratio outside 0 to 1000, a floor below 0, either of them not a finite number, or a
-    /// capacity of 0.
-    pub fn build(self) -> Result<Budget, ConfigError> {
-        self.rates().map(Budget::with_rates)
-    }
-
-    pub(crate) fn rates(&self) -> Result<Rates, ConfigError> {
-        if !(0.0..=1000.0).contains(&self.ratio) {
-            return Err(ConfigError::new(
-                "ratio",
-                self.ratio,
-                "it goes from 0 to 1000",
-            ));
-        }
-        if !self.floor_per_second.is_finite() || self.floor_per_second < 0.0 {
-            let (setting, value) = ("floor_per_second", self.floor_per_second);
-            return Err(ConfigError::new(
-                setting,
-                value,
-                "it is finite and not below 0",
-            ));
-        }
-        if self.capacity == 0 {
-            return Err(ConfigError::new(
-                "capacity",
-                self.capacity,
-                "it is at least 1",
-            ));
-        }
-        Ok(self.unchecked())
-    }
-
-    /// For the defaults, which need no check.
-    pub(crate) fn unchecked(&self) -> Rates {
-        Rates::new(self.ratio, self.floor_per_second, self.capacity)
-    }
-}
-
-impl Default for BudgetBuilder {
-    fn default() -> Self {
-        Self {
-            ratio: 0.2,
-            floor_per_second: 10.0,
-            capacity: 100,
-        }
     }
 }
 

@@ -164,3 +164,73 @@ impl Default for BudgetsBuilder {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+
+    use super::*;
+
+    fn get(uri: &str) -> Parts {
+        Request::get(uri).body(()).unwrap().into_parts().0
+    }
+
+    fn dry(max: usize) -> Budgets {
+        let builder = Budgets::builder().floor_per_second(0.0).capacity(1);
+        builder.max_upstreams(max).build().unwrap()
+    }
+
+    fn retry(budgets: &Budgets, uri: &str, last: &mut Option<Budget>) -> bool {
+        let call = budgets.for_call(&get(uri), last).unwrap();
+        call.try_withdraw().map(crate::Token::spend).is_some()
+    }
+
+    #[test]
+    fn a_call_has_the_budget_of_its_upstream_whoever_was_called_last() {
+        let (budgets, mut last) = (dry(10), None);
+        for (uri, granted) in [
+            ("http://a/1", true),
+            ("http://a/2", false),
+            ("http://A:80/3", false),
+            ("https://a/4", true),
+            ("http://b/5", true),
+            ("http://a/6", false),
+            ("/7", true),
+            ("/8", false),
+        ] {
+            assert_eq!(retry(&budgets, uri, &mut last), granted, "{uri}");
+        }
+    }
+
+    #[test]
+    fn the_last_budget_is_looked_up_again_once_it_is_evicted() {
+        let (budgets, mut last, mut other) = (dry(1), None, None);
+        budgets.for_call(&get("http://a/"), &mut last).unwrap();
+        budgets.for_call(&get("http://b/"), &mut other).unwrap();
+        assert!(last.as_ref().is_some_and(Budget::is_retired));
+        assert!(retry(&budgets, "http://a/", &mut last));
+        assert!(!last.as_ref().is_some_and(Budget::is_retired));
+        assert!(!retry(&budgets, "http://a/", &mut last));
+    }
+
+    #[test]
+    fn the_overflow_is_not_taken_for_an_upstreams_own() {
+        let (budgets, mut last) = (dry(1), None);
+        assert!(retry(&budgets, "http://a/", &mut None));
+        // Two newcomers of one service, then one that has a place.
+        assert!(retry(&budgets, "http://b/", &mut last));
+        assert!(!retry(&budgets, "http://c/", &mut last));
+        assert!(!retry(&budgets, "http://a/", &mut last));
+        assert_eq!(
+            last.unwrap().key(),
+            Some(&UpstreamKey::of(&get("http://a/")))
+        );
+    }
+
+    #[test]
+    fn no_budget_where_they_are_off() {
+        let budgets = Budgets::off();
+        assert!(budgets.get(&UpstreamKey::default()).is_none());
+        assert!(budgets.for_call(&get("http://a/"), &mut None).is_none());
+    }
+}

@@ -1,13 +1,18 @@
 //! Who answers: the key that budgets and registered upstreams go by.
 
+mod normal;
+
 use std::borrow::Cow;
 use std::fmt;
-use std::net::Ipv6Addr;
-use std::sync::Arc;
+use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use std::sync::{Arc, LazyLock};
 
 use http::header::HOST;
 use http::request::Parts;
 use http::uri::{Authority, Scheme};
+
+/// Keyed at random, once: nobody outside can find authorities that collide.
+static HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
 /// An upstream: scheme and authority, or a name of the caller's.
 ///
@@ -20,44 +25,47 @@ use http::uri::{Authority, Scheme};
 /// ```
 /// use tower_http_retry::UpstreamKey;
 ///
-/// let (parts, ()) = http::Request::get("https://User@EXAMPLE.com:443/path").body(()).unwrap().into_parts();
-/// let (same, ()) = http::Request::get("https://example.com").body(()).unwrap().into_parts();
-/// assert_eq!(UpstreamKey::of(&parts), UpstreamKey::of(&same));
-/// assert_ne!(UpstreamKey::of(&same), UpstreamKey::new("https://example.com"));
+/// # fn main() -> Result<(), http::Error> {
+/// let (spelled, ()) = http::Request::get("https://User@EXAMPLE.com:443/path").body(())?.into_parts();
+/// let (plain, ()) = http::Request::get("https://example.com").body(())?.into_parts();
+/// assert_eq!(UpstreamKey::of(&spelled), UpstreamKey::of(&plain));
+/// assert_ne!(UpstreamKey::of(&plain), UpstreamKey::new("https://example.com"));
+/// # Ok(())
+/// # }
 /// ```
-#[derive(Clone, PartialEq, Eq, Hash, Default)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct UpstreamKey {
+    /// Computed once: looking a budget up by its key hashes nothing.
+    hash: u64,
     repr: Repr,
 }
 
-#[derive(Clone, PartialEq, Eq, Hash, Default)]
+#[derive(Clone, PartialEq, Eq)]
 enum Repr {
-    #[default]
     Unnamed,
     Named(Arc<str>),
-    /// The authority is in normal form.
+    /// In normal form.
     Origin(Option<Scheme>, Arc<str>),
 }
 
-/// The same, borrowed from a request: looking a budget up allocates nothing.
-#[derive(PartialEq, Eq, Hash)]
+/// The same, borrowed from a request or a key: looking a budget up allocates nothing.
+#[derive(PartialEq, Eq)]
 pub(crate) struct UpstreamRef<'a> {
+    hash: u64,
     repr: ReprRef<'a>,
 }
 
-#[derive(PartialEq, Eq, Hash)]
+#[derive(PartialEq, Eq)]
 enum ReprRef<'a> {
     Unnamed,
     Named(&'a Arc<str>),
-    Origin(Option<Scheme>, Cow<'a, str>),
+    Origin(Option<&'a Scheme>, Cow<'a, str>),
 }
 
 impl UpstreamKey {
     /// An upstream by a name of the caller's. Never equal to an origin, so no `Host` can take it.
     pub fn new(name: impl Into<Arc<str>>) -> Self {
-        Self {
-            repr: Repr::Named(name.into()),
-        }
+        UpstreamRef::new(ReprRef::Named(&name.into())).to_key()
     }
 
     /// An upstream by scheme and authority. Without a scheme: the `Host` of an origin-form request.
@@ -71,13 +79,8 @@ impl UpstreamKey {
         UpstreamRef::of(parts).to_key()
     }
 
-    /// Whether this is [`UpstreamKey::of`] the request.
-    #[cfg(test)]
-    pub(crate) fn matches(&self, parts: &Parts) -> bool {
-        self.is_spelled_in(parts) || self.as_ref() == UpstreamRef::of(parts)
-    }
-
-    /// Whether the request names this upstream letter for letter: the quick half of `matches`.
+    /// Whether the request names this upstream letter for letter. If not, it may still be
+    /// [`UpstreamKey::of`] it; but nearly all authorities are written in normal form.
     #[inline]
     pub(crate) fn is_spelled_in(&self, parts: &Parts) -> bool {
         if let Some(declared) = parts.extensions.get::<Self>() {
@@ -85,12 +88,12 @@ impl UpstreamKey {
         }
         match (&self.repr, parts.uri.authority()) {
             (Repr::Origin(scheme, own), Some(authority)) => {
-                scheme.as_ref() == parts.uri.scheme() && **own == *authority.as_str()
+                **own == *authority.as_str() && scheme.as_ref() == parts.uri.scheme()
             }
-            (Repr::Origin(None, own), None) => parts
-                .headers
-                .get(HOST)
-                .is_some_and(|host| *host.as_bytes() == *own.as_bytes()),
+            (Repr::Origin(None, own), None) => {
+                let host = parts.headers.get(HOST);
+                host.is_some_and(|host| *host.as_bytes() == *own.as_bytes())
+            }
             (Repr::Origin(Some(_), _) | Repr::Named(_), None) => false,
             (Repr::Unnamed | Repr::Named(_), Some(_)) => false,
             (Repr::Unnamed, None) => !parts.headers.contains_key(HOST),
@@ -102,49 +105,25 @@ impl UpstreamKey {
             Repr::Unnamed => ReprRef::Unnamed,
             Repr::Named(name) => ReprRef::Named(name),
             Repr::Origin(scheme, authority) => {
-                ReprRef::Origin(scheme.clone(), Cow::Borrowed(authority))
+                ReprRef::Origin(scheme.as_ref(), Cow::Borrowed(authority))
             }
         };
-        UpstreamRef { repr }
+        UpstreamRef {
+            hash: self.hash,
+            repr,
+        }
     }
 }
 
-impl<'a> UpstreamRef<'a> {
-    /// As [`UpstreamKey::of`].
-    pub(crate) fn of(parts: &'a Parts) -> Self {
-        if let Some(declared) = parts.extensions.get::<UpstreamKey>() {
-            return declared.as_ref();
-        }
-        if let Some(authority) = parts.uri.authority() {
-            return Self::origin(parts.uri.scheme(), authority.as_str());
-        }
-        let host = parts.headers.get(HOST).and_then(|host| host.to_str().ok());
-        // What is no authority names nobody.
-        match host.filter(|host| Authority::try_from(*host).is_ok()) {
-            Some(host) => Self::origin(None, host),
-            None => Self {
-                repr: ReprRef::Unnamed,
-            },
-        }
+impl Default for UpstreamKey {
+    fn default() -> Self {
+        UpstreamRef::new(ReprRef::Unnamed).to_key()
     }
+}
 
-    pub(crate) fn to_key(&self) -> UpstreamKey {
-        let repr = match &self.repr {
-            ReprRef::Unnamed => Repr::Unnamed,
-            ReprRef::Named(name) => Repr::Named(Arc::clone(name)),
-            ReprRef::Origin(scheme, authority) => {
-                Repr::Origin(scheme.clone(), Arc::from(&**authority))
-            }
-        };
-        UpstreamKey { repr }
-    }
-
-    fn origin(scheme: Option<&Scheme>, authority: &'a str) -> Self {
-        let scheme = scheme.map(normal_scheme);
-        let authority = normal(scheme.as_ref(), authority);
-        Self {
-            repr: ReprRef::Origin(scheme, authority),
-        }
+impl Hash for UpstreamKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.hash.hash(state);
     }
 }
 
@@ -162,74 +141,61 @@ impl fmt::Debug for UpstreamKey {
     }
 }
 
-/// Schemes compare without case, except that a spelled-out `HTTP` is not [`Scheme::HTTP`].
-fn normal_scheme(scheme: &Scheme) -> Scheme {
-    match scheme.as_str() {
-        known if known.eq_ignore_ascii_case("http") => Scheme::HTTP,
-        known if known.eq_ignore_ascii_case("https") => Scheme::HTTPS,
-        _ => scheme.clone(),
-    }
-}
-
-/// The authority in normal form (RFC 3986 §6.2.2.1, §6.2.3), borrowed where it has it already.
-fn normal<'a>(scheme: Option<&Scheme>, authority: &'a str) -> Cow<'a, str> {
-    let authority = authority
-        .rsplit_once('@')
-        .map_or(authority, |(_userinfo, rest)| rest);
-    let (host, port) = match authority.rsplit_once(':') {
-        // The colons of an IPv6 address are inside its brackets.
-        Some((host, port)) if !port.contains(']') => (host, port),
-        Some(_) | None => (authority, ""),
-    };
-    let host_form = normal_host(host);
-    let port_form = normal_port(scheme, port);
-    match (&host_form, &port_form) {
-        (Cow::Borrowed(host), None) => Cow::Borrowed(host),
-        (Cow::Borrowed(host), Some(Cow::Borrowed(port)))
-            if host.len() + 1 + port.len() == authority.len() =>
-        {
-            Cow::Borrowed(authority)
+impl<'a> UpstreamRef<'a> {
+    /// As [`UpstreamKey::of`].
+    pub(crate) fn of(parts: &'a Parts) -> Self {
+        if let Some(declared) = parts.extensions.get::<UpstreamKey>() {
+            return declared.as_ref();
         }
-        (host, None) => Cow::Owned(host.to_string()),
-        (host, Some(port)) => Cow::Owned(format!("{host}:{port}")),
-    }
-}
-
-fn normal_host(host: &str) -> Cow<'_, str> {
-    let literal = host
-        .strip_prefix('[')
-        .and_then(|host| host.strip_suffix(']'));
-    if let Some(address) = literal.and_then(|literal| literal.parse::<Ipv6Addr>().ok()) {
-        return Cow::Owned(format!("[{address}]"));
-    }
-    // The root's dot: `example.com.` is `example.com`, written so that no search domain is tried.
-    let host = host
-        .strip_suffix('.')
-        .filter(|host| !host.is_empty())
-        .unwrap_or(host);
-    if host.bytes().any(|byte| byte.is_ascii_uppercase()) {
-        Cow::Owned(host.to_ascii_lowercase())
-    } else {
-        Cow::Borrowed(host)
-    }
-}
-
-fn normal_port<'a>(scheme: Option<&Scheme>, port: &'a str) -> Option<Cow<'a, str>> {
-    let default = match scheme.map(Scheme::as_str) {
-        Some("http") => Some(80),
-        Some("https") => Some(443),
-        Some(_) | None => None,
-    };
-    if port.is_empty() {
-        return None;
-    }
-    match port.parse::<u16>() {
-        Ok(number) if Some(number) == default => None,
-        Ok(number) if port.starts_with('0') && port.len() > 1 => {
-            Some(Cow::Owned(number.to_string()))
+        if let Some(authority) = parts.uri.authority() {
+            return Self::origin(parts.uri.scheme(), authority.as_str());
         }
-        // No port at all: part of the identity as it is, so that it is not taken for another.
-        Ok(_) | Err(_) => Some(Cow::Borrowed(port)),
+        let host = parts.headers.get(HOST).and_then(|host| host.to_str().ok());
+        // What is no authority names nobody.
+        match host.filter(|host| Authority::try_from(*host).is_ok()) {
+            Some(host) => Self::origin(None, host),
+            None => Self::new(ReprRef::Unnamed),
+        }
+    }
+
+    pub(crate) fn hash(&self) -> u64 {
+        self.hash
+    }
+
+    pub(crate) fn to_key(&self) -> UpstreamKey {
+        let repr = match &self.repr {
+            ReprRef::Unnamed => Repr::Unnamed,
+            ReprRef::Named(name) => Repr::Named(Arc::clone(name)),
+            ReprRef::Origin(scheme, authority) => {
+                Repr::Origin(scheme.cloned(), Arc::from(&**authority))
+            }
+        };
+        UpstreamKey {
+            hash: self.hash,
+            repr,
+        }
+    }
+
+    fn origin(scheme: Option<&'a Scheme>, authority: &'a str) -> Self {
+        let scheme = scheme.map(normal::scheme);
+        Self::new(ReprRef::Origin(
+            scheme,
+            normal::authority(scheme, authority),
+        ))
+    }
+
+    fn new(repr: ReprRef<'a>) -> Self {
+        let mut hasher = HASHER.build_hasher();
+        // Two schemes of one authority share a hash, which costs no more than a comparison.
+        match &repr {
+            ReprRef::Unnamed => {}
+            ReprRef::Named(name) => hasher.write(name.as_bytes()),
+            ReprRef::Origin(_, authority) => hasher.write(authority.as_bytes()),
+        }
+        Self {
+            hash: hasher.finish(),
+            repr,
+        }
     }
 }
 
@@ -335,7 +301,8 @@ mod tests {
     fn no_request_can_spell_a_name() {
         for name in ["a", "http://a", "//a", "a:80", ""] {
             for parts in [get("http://a", None), get("/", Some("a")), get("/", None)] {
-                assert!(!UpstreamKey::new(name).matches(&parts));
+                assert!(!UpstreamKey::new(name).is_spelled_in(&parts));
+                assert_ne!(UpstreamKey::new(name), UpstreamKey::of(&parts));
             }
         }
     }
@@ -387,13 +354,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_key_matches_the_requests_that_have_it_and_no_other(one in request(), other in request()) {
-            let key = UpstreamKey::of(&one);
-            prop_assert!(key.matches(&one));
-            let same = key == UpstreamKey::of(&other);
-            prop_assert_eq!(key.matches(&other), same);
-            if key.is_spelled_in(&other) {
-                prop_assert!(same);
+        fn what_is_spelled_in_a_request_is_its_key(one in request(), other in request()) {
+            let (key, other_key) = (UpstreamKey::of(&one), UpstreamKey::of(&other));
+            prop_assert!(!key.is_spelled_in(&other) || key == other_key);
+            // In normal form the quick answer is the whole answer.
+            if let Repr::Origin(None, authority) = &key.repr {
+                prop_assert!(key.is_spelled_in(&get("/", Some(authority))));
             }
         }
 
@@ -401,7 +367,7 @@ mod tests {
         fn a_borrowed_key_is_equal_and_hashes_alike(one in request(), other in request()) {
             let (key, other_key) = (UpstreamKey::of(&one), UpstreamKey::of(&other));
             let hasher = RandomState::new();
-            prop_assert_eq!(hasher.hash_one(key.as_ref()), hasher.hash_one(UpstreamRef::of(&one)));
+            prop_assert_eq!(hasher.hash_one(&key), hasher.hash_one(UpstreamRef::of(&one).to_key()));
             prop_assert_eq!(key == other_key, UpstreamRef::of(&one) == UpstreamRef::of(&other));
             let map = HashMap::from([(key, ())]);
             prop_assert_eq!(map.contains_key(&other_key), UpstreamRef::of(&one).to_key() == other_key);
@@ -410,9 +376,9 @@ mod tests {
         #[test]
         fn normal_form_is_stable(authority in authority()) {
             for scheme in [None, Some(&Scheme::HTTP), Some(&Scheme::HTTPS)] {
-                let once = normal(scheme, &authority).into_owned();
-                prop_assert!(matches!(normal(scheme, &once), Cow::Borrowed(_)) || once.starts_with('['));
-                prop_assert_eq!(normal(scheme, &once), once.as_str());
+                let once = normal::authority(scheme, &authority).into_owned();
+                prop_assert!(matches!(normal::authority(scheme, &once), Cow::Borrowed(_)) || once.starts_with('['));
+                prop_assert_eq!(normal::authority(scheme, &once), once.as_str());
             }
         }
     }

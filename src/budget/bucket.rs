@@ -249,3 +249,110 @@ fn steps(tokens: f64) -> u64 {
     let excess = steps / STEPS as f64 > tokens;
     (steps as u64).saturating_sub(u64::from(excess))
 }
+
+#[cfg(test)]
+#[cfg(not(loom_models))]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    #[test]
+    fn settings_are_kept_to_the_eighth_decimal_and_never_rounded_up() {
+        for (tokens, expected) in [
+            (0.6, 60_000_000),
+            (0.001, 100_000),
+            (0.1 + 0.2, 30_000_000),
+            (1000.0, 100_000_000_000),
+            (0.000_000_01, 1),
+            (0.000_000_009, 0),
+            (1.0 / 3.0, 33_333_333),
+            (2.0 / 3.0, 66_666_666),
+            (0.0, 0),
+            (-0.0, 0),
+            (f64::MAX, u64::MAX - 1),
+        ] {
+            assert_eq!(steps(tokens), expected, "{tokens}");
+        }
+        for thousandths in 0..=1_000_000_u32 {
+            assert_eq!(
+                steps(f64::from(thousandths) / 1000.0),
+                u64::from(thousandths) * 100_000
+            );
+        }
+    }
+
+    #[test]
+    fn no_state_of_use_is_taken_for_the_evicted_one() {
+        let rates = Rates::new(0.2, 1.0, 1);
+        // Where the trickle is two units ahead of the capacity, full is all ones.
+        let now = SECOND + 10;
+        assert_eq!(
+            rates.capacity.wrapping_sub(rates.trickled_up(now)) | FULL,
+            RETIRED
+        );
+        let bucket = Bucket::new(rates);
+        assert_eq!(bucket.withdraw(|| 0), Change::Done);
+        // Full again, which is written down, and used.
+        assert!(!bucket.is_empty(|| now));
+        assert_eq!(bucket.withdraw(|| now), Change::Done);
+        assert_eq!(bucket.withdraw(|| now), Change::Refused);
+        assert!(!bucket.is_retired());
+    }
+
+    #[test]
+    fn a_clock_that_goes_back_grants_nothing() {
+        let bucket = Bucket::new(Rates::new(0.5, 1.0, 2));
+        assert_eq!(bucket.withdraw(|| 10 * SECOND), Change::Done);
+        assert_eq!(bucket.withdraw(|| 10 * SECOND), Change::Done);
+        assert_eq!(bucket.withdraw(|| 0), Change::Refused);
+        assert_eq!(bucket.balance(|| 0), 0.0);
+        assert_eq!(bucket.deposit(), Change::Done);
+        assert_eq!(bucket.balance(|| 10 * SECOND), 0.5);
+        assert_eq!(bucket.withdraw(|| 5 * SECOND), Change::Refused);
+    }
+
+    #[test]
+    fn only_a_token_costs_a_look_at_the_clock() {
+        let looks = Cell::new(0);
+        let clock = || {
+            looks.set(looks.get() + 1);
+            0
+        };
+        let bucket = Bucket::new(Rates::new(0.5, 1.0, 2));
+        assert_eq!(bucket.deposit(), Change::Refused);
+        assert!(!bucket.is_empty(clock));
+        assert_eq!(bucket.balance(clock), 2.0);
+        assert_eq!(looks.get(), 0);
+        assert_eq!(bucket.withdraw(clock), Change::Done);
+        assert_eq!(looks.get(), 1);
+        bucket.deposit();
+        bucket.refund();
+        assert_eq!(looks.get(), 1);
+    }
+
+    #[test]
+    fn an_evicted_bucket_changes_no_more() {
+        let bucket = Bucket::new(Rates::new(0.5, 1.0, 2));
+        assert!(bucket.retire(|| 0));
+        assert!(!bucket.retire(|| 0));
+        for change in [
+            bucket.withdraw(|| SECOND),
+            bucket.deposit(),
+            bucket.refund(),
+        ] {
+            assert_eq!(change, Change::Retired);
+        }
+        assert!(bucket.is_retired());
+    }
+
+    #[test]
+    fn a_bucket_that_is_not_full_is_not_evicted() {
+        let bucket = Bucket::new(Rates::new(0.5, 1.0, 2));
+        assert_eq!(bucket.withdraw(|| 0), Change::Done);
+        assert!(!bucket.retire(|| SECOND - 1));
+        assert!(bucket.retire(|| SECOND));
+    }
+}

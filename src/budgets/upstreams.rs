@@ -1,9 +1,9 @@
 //! The buckets of many upstreams: read without a lock, bounded, safe to fill with rubbish.
 
-use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use arc_swap::ArcSwap;
+use tokio::time::Instant;
 
 use crate::UpstreamKey;
 use crate::budget::{Budget, Place, Rates};
@@ -23,8 +23,6 @@ const MAX_SHARDS: usize = 1 << 16;
 pub(super) struct Upstreams {
     rates: Rates,
     max: usize,
-    /// Keyed at random: nobody can aim at a shard.
-    hasher: RandomState,
     shards: Box<[Shard]>,
     writer: Mutex<Writer>,
     /// What newcomers share while all places are taken by upstreams that need theirs.
@@ -37,6 +35,7 @@ type Shard = ArcSwap<Vec<Entry>>;
 
 #[derive(Clone)]
 struct Entry {
+    /// Of the budget's key.
     hash: u64,
     budget: Budget,
 }
@@ -55,7 +54,6 @@ impl Upstreams {
         Arc::new_cyclic(|this| Self {
             rates,
             max,
-            hasher: RandomState::new(),
             shards: (0..shards).map(|_| Shard::default()).collect(),
             writer: Mutex::default(),
             overflow: Budget::with_rates(rates),
@@ -65,43 +63,38 @@ impl Upstreams {
 
     /// The budget of this upstream. If it has one, nothing is locked and nothing allocated.
     pub(super) fn get(&self, upstream: &UpstreamRef<'_>) -> Budget {
-        let hash = self.hasher.hash_one(upstream);
-        self.find(hash, upstream)
-            .unwrap_or_else(|| self.insert(hash, upstream))
+        self.find(upstream).unwrap_or_else(|| self.insert(upstream))
     }
 
-    fn find(&self, hash: u64, upstream: &UpstreamRef<'_>) -> Option<Budget> {
-        let shard = self.shard(hash)?.load();
+    fn find(&self, upstream: &UpstreamRef<'_>) -> Option<Budget> {
+        let shard = self.shard(upstream)?.load();
         let entry = shard.iter().find(|entry| {
-            entry.hash == hash
-                && entry
-                    .budget
-                    .key()
-                    .is_some_and(|key| key.as_ref() == *upstream)
+            let key = entry.budget.key();
+            entry.hash == upstream.hash() && key.is_some_and(|key| key.as_ref() == *upstream)
         })?;
         (!entry.budget.is_retired()).then(|| entry.budget.clone())
     }
 
     #[cold]
-    fn insert(&self, hash: u64, upstream: &UpstreamRef<'_>) -> Budget {
+    fn insert(&self, upstream: &UpstreamRef<'_>) -> Budget {
         // Nothing in here leaves a shard half changed.
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(budget) = self.find(hash, upstream) {
+        if let Some(budget) = self.find(upstream) {
             return budget;
         }
-        if writer.len >= self.max && !self.evict(&mut writer) {
-            return self.overflow.clone();
-        }
-        let Some(shard) = self.shard(hash) else {
+        let Some(shard) = self.shard(upstream) else {
             return self.overflow.clone();
         };
+        if writer.len >= self.max && !self.make_room(shard, &mut writer) {
+            return self.overflow.clone();
+        }
         let place = Place {
             key: upstream.to_key(),
             upstreams: self.this.clone(),
         };
         let budget = Budget::placed(self.rates, place);
         let newcomer = Entry {
-            hash,
+            hash: upstream.hash(),
             budget: budget.clone(),
         };
         let entries = shard.load().iter().cloned().chain([newcomer]).collect();
@@ -110,38 +103,47 @@ impl Upstreams {
         budget
     }
 
-    /// Makes room for one, if there is a bucket that is full again.
-    fn evict(&self, writer: &mut Writer) -> bool {
+    /// Evicts one bucket that is full again, if there is any: of the newcomer's shard, so that none
+    /// grows, else of the next ones.
+    fn make_room(&self, own: &Shard, writer: &mut Writer) -> bool {
+        let now = Instant::now();
+        if evict_one(own, now) {
+            writer.len -= 1;
+            return true;
+        }
         let mut looked_at = 0;
-        for shard in self
-            .shards
-            .iter()
-            .cycle()
-            .skip(writer.hand)
-            .take(self.shards.len())
-        {
-            writer.hand = (writer.hand + 1) % self.shards.len();
-            let entries = shard.load();
-            // Retired first, and out of the map then: a call that finds it in between looks again,
-            // and comes to wait for the lock.
-            if entries.iter().any(|entry| entry.budget.retire()) {
-                let kept = entries.iter().filter(|entry| !entry.budget.is_retired());
-                shard.store(Arc::new(kept.cloned().collect()));
+        while looked_at < LOOK_AT.min(writer.len) {
+            let Some(shard) = self.shards.get(writer.hand) else {
+                writer.hand = 0;
+                continue;
+            };
+            writer.hand += 1;
+            if evict_one(shard, now) {
                 writer.len -= 1;
                 return true;
             }
-            looked_at += entries.len();
-            if looked_at >= LOOK_AT {
-                break;
-            }
+            looked_at += shard.load().len();
         }
         false
     }
 
-    fn shard(&self, hash: u64) -> Option<&Shard> {
+    fn shard(&self, upstream: &UpstreamRef<'_>) -> Option<&Shard> {
         // A power of two, at least one.
-        self.shards.get(hash as usize & (self.shards.len() - 1))
+        self.shards
+            .get(upstream.hash() as usize & (self.shards.len() - 1))
     }
+}
+
+fn evict_one(shard: &Shard, now: Instant) -> bool {
+    let entries = shard.load();
+    // Retired first, then out of the map: a call that finds it in between takes it for missing and
+    // waits for the lock.
+    let evicted = entries.iter().any(|entry| entry.budget.retire(now));
+    if evicted {
+        let kept = entries.iter().filter(|entry| !entry.budget.is_retired());
+        shard.store(Arc::new(kept.cloned().collect()));
+    }
+    evicted
 }
 
 impl crate::budget::Upstreams for Upstreams {
@@ -150,8 +152,7 @@ impl crate::budget::Upstreams for Upstreams {
     }
 
     fn find(&self, key: &UpstreamKey) -> Option<Budget> {
-        let upstream = key.as_ref();
-        self.find(self.hasher.hash_one(&upstream), &upstream)
+        self.find(&key.as_ref())
     }
 }
 
@@ -160,5 +161,86 @@ impl std::fmt::Debug for Upstreams {
         f.debug_struct("Upstreams")
             .field("max", &self.max)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::BudgetBuilder;
+
+    fn upstreams(max: usize) -> Arc<Upstreams> {
+        Upstreams::new(BudgetBuilder::default().unchecked(), max)
+    }
+
+    fn key(number: usize) -> UpstreamKey {
+        UpstreamKey::new(number.to_string())
+    }
+
+    fn lengths(upstreams: &Upstreams) -> Vec<usize> {
+        upstreams
+            .shards
+            .iter()
+            .map(|shard| shard.load().len())
+            .collect()
+    }
+
+    #[test]
+    fn every_upstream_up_to_the_maximum_has_a_bucket_of_its_own() {
+        for max in [1, 2, 3, 5, 100, 1024] {
+            let upstreams = upstreams(max);
+            for number in 0..max {
+                let token = upstreams.get(&key(number).as_ref()).try_withdraw();
+                token.unwrap().spend();
+            }
+            assert_eq!(lengths(&upstreams).iter().sum::<usize>(), max);
+            assert!(upstreams.get(&key(max).as_ref()).key().is_none());
+            for number in 0..max {
+                assert_eq!(
+                    upstreams.get(&key(number).as_ref()).key(),
+                    Some(&key(number))
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn no_shard_grows_under_a_flood() {
+        let upstreams = upstreams(1024);
+        for number in 0..50_000 {
+            upstreams.get(&key(number).as_ref());
+        }
+        let lengths = lengths(&upstreams);
+        assert_eq!(lengths.iter().sum::<usize>(), 1024);
+        // Four on average, and chance.
+        assert!(lengths.iter().all(|length| *length < 32), "{lengths:?}");
+    }
+
+    /// A newcomer may have to come twice, but no idle bucket is overlooked for good.
+    #[test]
+    fn the_one_idle_bucket_of_many_is_found() {
+        let upstreams = upstreams(1024);
+        for number in 0..1024 {
+            let budget = upstreams.get(&key(number).as_ref());
+            if number != 700 {
+                budget.try_withdraw().unwrap().spend();
+            }
+        }
+        let rounds =
+            (0..=1024 / LOOK_AT).position(|_| upstreams.get(&key(5_000).as_ref()).key().is_some());
+        assert!(rounds.is_some());
+        assert!(upstreams.find(&key(700).as_ref()).is_none());
+    }
+
+    #[test]
+    fn a_poisoned_lock_is_no_ones_problem() {
+        let upstreams = upstreams(4);
+        let poisoner = Arc::clone(&upstreams);
+        let panicked = std::thread::spawn(move || {
+            let _lock = poisoner.writer.lock();
+            panic!("on purpose");
+        });
+        assert!(panicked.join().is_err());
+        assert_eq!(upstreams.get(&key(1).as_ref()).key(), Some(&key(1)));
     }
 }

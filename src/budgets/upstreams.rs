@@ -11,7 +11,7 @@ use crate::upstream_key::UpstreamRef;
 
 /// How many buckets a newcomer looks at for one to evict. Each newcomer starts where the one before
 /// stopped, so none is left out, and nobody pays for more than these.
-const LOOK_AT: usize = 32;
+const LOOK_AT: usize = 16;
 
 /// Upstreams per shard when there are as many as there may be.
 const PER_SHARD: usize = 4;

@@ -50,7 +50,7 @@ impl<'a> Outcome<'a> {
     }
 }
 
-/// A finished attempt, as [`decide`](crate::decide) and every [`Policy`] see it. Values only.
+/// A finished attempt, as [`decide`](crate::decide) and every [`Policy`](crate::Policy) see it. Values only.
 #[derive(Clone, Copy)]
 pub struct Attempt<'a> {
     pub(crate) number: NonZeroU32,

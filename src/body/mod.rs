@@ -236,8 +236,3 @@ impl fmt::Debug for ReplayBody {
             .finish_non_exhaustive()
     }
 }
-
-/// The examples of the page are tests.
-#[cfg(doctest)]
-#[doc = include_str!("../../docs/bodies.md")]
-struct Page;

@@ -1,0 +1,22 @@
+//! The pages of `docs/`, here so that they are read beside the items, and their code is compiled.
+
+#[doc = include_str!("../docs/decision-order.md")]
+pub mod decision_order {}
+
+#[doc = include_str!("../docs/bodies.md")]
+pub mod bodies {}
+
+#[doc = include_str!("../docs/policies.md")]
+pub mod policies {}
+
+#[doc = include_str!("../docs/composition.md")]
+pub mod composition {}
+
+#[doc = include_str!("../docs/operations.md")]
+pub mod operations {}
+
+#[doc = include_str!("../docs/migrating.md")]
+pub mod migrating {}
+
+#[doc = include_str!("../docs/design.md")]
+pub mod design {}

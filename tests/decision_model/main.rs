@@ -13,6 +13,7 @@ use facts::{Heads, REFUSED, SHORT, STOP, TIGHT, YES};
 use http::{Request, Response, StatusCode};
 use input::{Input, ORDERED, SIZES};
 use model::{Expected, Model, TABLE};
+use proptest::prelude::*;
 use tower_http_retry::{
     Attempt, BodyState, Facts, IoFailures, Policy, RetryAfterHints, RetryDenied, Rule,
     StandardPolicy, Step, Upstream, decide,
@@ -219,6 +220,51 @@ fn the_deadline_is_exact() {
         denied(&patient, Duration::MAX),
         Some(RetryDenied::RetryAfter(Duration::MAX))
     );
+}
+
+/// Times from nothing to the longest, and those around a boundary.
+fn durations() -> impl Strategy<Value = Duration> {
+    prop_oneof![
+        (0_u64..20).prop_map(Duration::from_nanos),
+        any::<Duration>(),
+        Just(Duration::MAX),
+    ]
+}
+
+proptest! {
+    /// No combination of times panics or wraps, and the arithmetic is that of whole numbers.
+    #[test]
+    fn any_times_are_compared_exactly(
+        remaining in proptest::option::of(durations()),
+        hint in proptest::option::of(durations()),
+        min_attempt in durations(),
+        limit in durations(),
+    ) {
+        let policy = StandardPolicy::builder().max_retry_after(limit).build().unwrap();
+        let (request, ()) = Request::get("/").body(()).unwrap().into_parts();
+        let (busy, ()) = Response::builder().status(503).body(()).unwrap().into_parts();
+        let mut facts = Facts::response(&request, &busy).min_attempt(min_attempt);
+        if let Some(remaining) = remaining {
+            facts = facts.remaining(remaining);
+        }
+        if let Some(hint) = hint {
+            facts = facts.retry_after(hint);
+        }
+        // The longest `Duration` is no time but the end of all: sums stop there.
+        let fits = |wait: Duration| remaining.is_none_or(|remaining| {
+            let sum = (wait.as_nanos() + min_attempt.as_nanos()).min(Duration::MAX.as_nanos());
+            !remaining.is_zero() && sum <= remaining.as_nanos()
+        });
+        let denied = match hint {
+            _ if !fits(Duration::ZERO) => Some(RetryDenied::Deadline),
+            Some(hint) if hint > limit || hint == Duration::MAX => {
+                Some(RetryDenied::RetryAfter(hint))
+            }
+            Some(hint) if !fits(hint) => Some(RetryDenied::Deadline),
+            Some(_) | None => None,
+        };
+        prop_assert_eq!(decide(&policy, &facts.attempt()).denied(), denied);
+    }
 }
 
 #[test]

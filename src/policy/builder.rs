@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::{StatusCode, request};
 
-use super::standard::Settings;
+use super::settings::Settings;
 use super::{
     AmbiguousResponses, IdempotentMethods, IoFailures, Preconditions, RetryAfterHints, Rule,
     StandardPolicy, Upstream,

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 
+use super::status::is_error;
 use super::{Decision, Policy, RetryAfterHints, RetryDenied, Rule, Step, Verdict};
 use crate::attempt::{Attempt, Outcome, Retried};
 use crate::evidence::{Evidence, Execution, FailureKind};
@@ -167,9 +168,4 @@ fn of_status(status: StatusCode) -> RetryDenied {
         StatusCode::TOO_EARLY => RetryDenied::TooEarly,
         other => RetryDenied::Status(other),
     }
-}
-
-/// 4xx, 5xx, and what servers invent above.
-pub(super) fn is_error(status: StatusCode) -> bool {
-    status.as_u16() >= 400
 }

@@ -3,7 +3,10 @@
 mod builder;
 mod decide;
 mod facts;
+mod precondition;
+mod settings;
 mod standard;
+mod status;
 mod upstream;
 mod verdict;
 
@@ -17,7 +20,8 @@ pub use builder::StandardPolicyBuilder;
 pub use decide::decide;
 pub(crate) use decide::{fits, honoured_hint, own_execution};
 pub use facts::Facts;
-pub use standard::{IdempotentMethods, IoFailures, Preconditions, RetryAfterHints, StandardPolicy};
+pub use settings::{IdempotentMethods, IoFailures, Preconditions, RetryAfterHints};
+pub use standard::StandardPolicy;
 pub use upstream::Upstream;
 pub(crate) use verdict::{AMBIGUOUS, IDEMPOTENT, NOT_EXECUTED};
 pub use verdict::{Decision, RetryDenied, Step, Verdict};

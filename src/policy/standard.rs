@@ -1,63 +1,23 @@
 //! The status and failure rules (behaviour §6).
 
-use std::collections::HashMap;
 use std::fmt;
 use std::num::NonZeroU32;
-use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{IF_MATCH, IF_NONE_MATCH};
-use http::{HeaderMap, HeaderName, Method, StatusCode, request, response};
+use http::{HeaderName, Method, StatusCode, request, response};
 
-use super::decide::is_error;
-use super::{AmbiguousResponses, Policy, Rule, StandardPolicyBuilder, Upstream};
+use super::precondition::fails_a_second_time;
+use super::settings::{CONVENTIONAL_STATUSES, Settings};
+use super::status::{is_error, is_gateway, is_refusal};
+use super::{
+    AmbiguousResponses, IdempotentMethods, IoFailures, Policy, Preconditions, RetryAfterHints,
+    Rule, StandardPolicyBuilder, Upstream,
+};
 use crate::attempt::{Attempt, Outcome};
 use crate::backoff::Backoff;
 use crate::evidence::{Evidence, Execution, Failure};
 use crate::idempotency::Idempotency;
 use crate::upstream_key::UpstreamKey;
-
-/// Whether failures without a whole response are retried at all.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum IoFailures {
-    /// Where their evidence permits it. The default.
-    Retry,
-    /// Never.
-    Deny,
-}
-
-/// Whether a server's hint how long to wait counts (`Retry-After` and its relatives).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum RetryAfterHints {
-    /// As a floor of the wait. The default.
-    Honour,
-    /// Not at all: the backoff alone decides.
-    Ignore,
-}
-
-/// Whether a precondition that makes a second application fail makes an operation idempotent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Preconditions {
-    /// No. The default: not every upstream evaluates them.
-    Ignore,
-    /// `If-Match` with one strong tag, and `If-None-Match: *`, do (RFC 9110 §13.1).
-    Trust,
-}
-
-/// What the method alone promises, where nothing else says anything.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum IdempotentMethods {
-    /// What RFC 9110 §9.2 says. The default.
-    Rfc9110,
-    /// Every method but POST and PATCH: the habit of many SDKs.
-    AllButPostAndPatch,
-    /// Every method: the caller's promise that the upstream recognises repetitions.
-    All,
-}
 
 /// The policy of behaviour §6: which statuses and failures are worth another attempt, for which
 /// operations. Defaults: 3 attempts; 408, 425 (once), 429, 502, 503, 504 and transient failures;
@@ -75,32 +35,9 @@ pub enum IdempotentMethods {
 /// | 1xx, 2xx, 3xx | accept |
 /// | failure, not sent | retry |
 /// | failure, sent or partly answered | retry for safely idempotent operations |
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct StandardPolicy {
     pub(super) settings: Settings,
-}
-
-pub(super) type RuleFn = dyn Fn(&Attempt<'_>) -> Option<Rule> + Send + Sync;
-pub(super) type IdempotencyFn = dyn Fn(&request::Parts) -> Option<Idempotency> + Send + Sync;
-
-/// What the builder sets and the policy reads.
-#[derive(Clone)]
-pub(super) struct Settings {
-    pub(super) retries: u32,
-    pub(super) backoff: Backoff,
-    /// `None`: the backoff's maximum.
-    pub(super) max_retry_after: Option<Duration>,
-    /// Sorted, without repetitions.
-    pub(super) statuses: Vec<StatusCode>,
-    pub(super) io_failures: IoFailures,
-    pub(super) hints: RetryAfterHints,
-    pub(super) methods: IdempotentMethods,
-    pub(super) preconditions: Preconditions,
-    pub(super) ambiguous_responses: AmbiguousResponses,
-    pub(super) upstreams: HashMap<UpstreamKey, Upstream>,
-    pub(super) default_upstream: Upstream,
-    pub(super) rule: Option<Arc<RuleFn>>,
-    pub(super) idempotency: Option<Arc<IdempotencyFn>>,
 }
 
 impl StandardPolicy {
@@ -398,85 +335,10 @@ impl Policy for StandardPolicy {
     }
 }
 
-impl Default for StandardPolicy {
-    fn default() -> Self {
-        Self {
-            settings: Settings {
-                retries: 2,
-                backoff: Backoff::default(),
-                max_retry_after: None,
-                statuses: STANDARD_STATUSES.to_vec(),
-                io_failures: IoFailures::Retry,
-                hints: RetryAfterHints::Honour,
-                methods: IdempotentMethods::Rfc9110,
-                preconditions: Preconditions::Ignore,
-                ambiguous_responses: AmbiguousResponses::Reject,
-                upstreams: HashMap::new(),
-                default_upstream: Upstream::new(),
-                rule: None,
-                idempotency: None,
-            },
-        }
-    }
-}
-
 impl fmt::Debug for StandardPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.settings.debug(&mut f.debug_struct("StandardPolicy"))
     }
-}
-
-impl Settings {
-    pub(super) fn debug(&self, f: &mut fmt::DebugStruct<'_, '_>) -> fmt::Result {
-        f.field("retries", &self.retries)
-            .field("backoff", &self.backoff)
-            .field("max_retry_after", &self.max_retry_after)
-            .field("retryable_statuses", &self.statuses)
-            .field("io_failures", &self.io_failures)
-            .field("retry_after_hints", &self.hints)
-            .field("idempotent_methods", &self.methods)
-            .field("preconditions", &self.preconditions)
-            .field("ambiguous_responses", &self.ambiguous_responses)
-            .field("upstreams", &self.upstreams)
-            .field("default_upstream", &self.default_upstream)
-            .field("rule", &self.rule.is_some())
-            .field("idempotency", &self.idempotency.is_some())
-            .finish()
-    }
-}
-
-const STANDARD_STATUSES: [StatusCode; 6] = [
-    StatusCode::REQUEST_TIMEOUT,
-    StatusCode::TOO_EARLY,
-    StatusCode::TOO_MANY_REQUESTS,
-    StatusCode::BAD_GATEWAY,
-    StatusCode::SERVICE_UNAVAILABLE,
-    StatusCode::GATEWAY_TIMEOUT,
-];
-
-const CONVENTIONAL_STATUSES: [StatusCode; 5] = [
-    StatusCode::TOO_MANY_REQUESTS,
-    StatusCode::INTERNAL_SERVER_ERROR,
-    StatusCode::BAD_GATEWAY,
-    StatusCode::SERVICE_UNAVAILABLE,
-    StatusCode::GATEWAY_TIMEOUT,
-];
-
-/// Answers of a server, or of a proxy in front of it, that did not process the request: RFC 9110
-/// §15.5.9, RFC 8470 §5.2, RFC 6585 §4.
-fn is_refusal(status: StatusCode) -> bool {
-    matches!(
-        status,
-        StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY | StatusCode::TOO_MANY_REQUESTS
-    )
-}
-
-/// Answers of a gateway that cannot tell what the server behind it did.
-fn is_gateway(status: StatusCode) -> bool {
-    matches!(
-        status,
-        StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT
-    )
 }
 
 /// RFC 8470 §5.2: an intermediary forwards a 425 to the client that used early data; and outside
@@ -484,22 +346,4 @@ fn is_gateway(status: StatusCode) -> bool {
 /// `Early-Data` counts as `1` (§5.1).
 fn may_leave_early_data(attempt: &Attempt<'_>) -> bool {
     attempt.number() == NonZeroU32::MIN && !attempt.request().headers.contains_key("early-data")
-}
-
-/// RFC 9110 §13.1: after the first application the tag has changed, or something exists. A weak tag
-/// never matches; with several tags the new one might be among them.
-fn fails_a_second_time(headers: &HeaderMap) -> bool {
-    let only = |name| {
-        let mut values = headers.get_all(name).iter();
-        let first = values.next().map(|value| value.as_bytes().trim_ascii());
-        first.filter(|_| values.next().is_none())
-    };
-    only(IF_NONE_MATCH) == Some(b"*") || only(IF_MATCH).is_some_and(is_one_strong_tag)
-}
-
-fn is_one_strong_tag(value: &[u8]) -> bool {
-    match value {
-        [b'"', inner @ .., b'"'] => !inner.contains(&b'"'),
-        _ => false,
-    }
 }

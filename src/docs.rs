@@ -1,4 +1,5 @@
 //! The pages of `docs/`, here so that they are read beside the items, and their code is compiled.
+//! The page on operations heads [`observe`](crate::observe).
 
 #[doc = include_str!("../docs/decision-order.md")]
 pub mod decision_order {}
@@ -11,9 +12,6 @@ pub mod policies {}
 
 #[doc = include_str!("../docs/composition.md")]
 pub mod composition {}
-
-#[doc = include_str!("../docs/operations.md")]
-pub mod operations {}
 
 #[doc = include_str!("../docs/migrating.md")]
 pub mod migrating {}

@@ -235,6 +235,8 @@ pub(crate) async fn ask_all(
 pub(crate) async fn read(
     response: Response<ResponseBody<Down>>,
 ) -> Result<Bytes, tower_http_retry::BodyError> {
-    use http_body_util::BodyExt;
-    Ok(response.into_body().collect().await?.to_bytes())
+    use http_body_util::{BodyExt, Collected};
+    let body: Pin<Box<dyn Future<Output = Result<Collected<Bytes>, _>> + Send>> =
+        Box::pin(response.into_body().collect());
+    Ok(body.await?.to_bytes())
 }

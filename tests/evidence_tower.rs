@@ -224,6 +224,43 @@ async fn a_concurrency_limit_never_fails() {
     assert_eq!(server.ledger.now().whole, 6);
 }
 
+/// A service that reads the request and then fails as a client does that has no connection: taken
+/// for sent, and counted, since a rule of the crate does not hold here.
+#[tokio::test]
+async fn a_proof_that_the_witness_contradicts_is_dropped_and_counted() {
+    let odd = below(service_fn(|request: Request<ReplayBody>| async move {
+        request.into_body().collect().await?;
+        let refused = Via::HyperH1.service().oneshot(post()).await;
+        refused.map(|_| Answer::new(Empty::new()))
+    }));
+    let layer = layer(3);
+    let error = ask(&layer, odd, post()).await.unwrap_err();
+    let expected = Failure::sent_no_response(FailureKind::Connect);
+    assert_eq!(error.failure(), Some(&expected));
+    assert!(error.is_ambiguous());
+    assert_eq!(layer.contradictions(), 1);
+}
+
+/// The client itself is a service, too. Its errors prove what they prove; a timeout does not.
+#[tokio::test]
+async fn a_client_without_its_adapter_proves_less() {
+    let client = wire::via::hyper_builder().build_http::<ReplayBody>();
+    let layer = layer(2);
+    let error = ask(&layer, below(client), post()).await.unwrap_err();
+    let expected = Failure::not_sent(FailureKind::Connect);
+    assert_eq!(error.failure(), Some(&expected));
+
+    let hanging = service_fn(|_: http::Uri| {
+        std::future::pending::<Result<hyper_util::rt::TokioIo<tokio::net::TcpStream>, BoxError>>()
+    });
+    let client = wire::via::hyper_builder().build::<_, ReplayBody>(hanging);
+    let layer = layer.with_attempt_timeout(Duration::from_millis(20));
+    let error = ask(&layer, below(client), post()).await.unwrap_err();
+    let expected = Failure::sent_no_response(FailureKind::ResponseTimeout);
+    assert_eq!(error.failure(), Some(&expected));
+    assert!(error.is_ambiguous());
+}
+
 /// A second major version of a client, or another one altogether.
 #[tokio::test]
 async fn an_error_of_an_unknown_type_is_unknown() {

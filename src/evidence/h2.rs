@@ -44,3 +44,15 @@ pub(super) fn kind(error: &StdErr) -> Option<FailureKind> {
         None
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_alone_is_no_promise() {
+        for reason in [Reason::REFUSED_STREAM, Reason::NO_ERROR] {
+            assert_eq!(promise(&Error::from(reason)), Proof::None);
+        }
+    }
+}

@@ -65,3 +65,40 @@ fn alert_kind(alert: AlertDescription) -> FailureKind {
         FailureKind::Protocol
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rustls::{CertificateError, InvalidMessage};
+
+    use super::*;
+
+    #[test]
+    fn what_will_happen_again_is_permanent() {
+        let table = [
+            (
+                Error::InvalidCertificate(CertificateError::Expired),
+                FailureKind::Certificate,
+            ),
+            (
+                Error::AlertReceived(AlertDescription::UnknownCA),
+                FailureKind::Certificate,
+            ),
+            (
+                Error::AlertReceived(AlertDescription::ProtocolVersion),
+                FailureKind::Protocol,
+            ),
+            (
+                Error::InvalidMessage(InvalidMessage::InvalidContentType),
+                FailureKind::Protocol,
+            ),
+            (
+                Error::AlertReceived(AlertDescription::InternalError),
+                FailureKind::Tls,
+            ),
+            (Error::General("something".into()), FailureKind::Tls),
+        ];
+        for (error, expected) in table {
+            assert_eq!(kind(&error), Some(expected), "{error}");
+        }
+    }
+}

@@ -11,7 +11,10 @@ mod support;
 
 use std::convert::Infallible;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+#[cfg(feature = "hyper")]
+use std::sync::Arc;
+#[cfg(feature = "hyper")]
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -21,7 +24,8 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::{BodyExt, Full};
 use support::upload::{Chunks, live};
 use support::wire::{PROTOCOLS, Protocol, Serve, Upstream, at_once, client, listen};
-use tower::{Layer, Service, ServiceExt};
+use tokio::io::AsyncReadExt;
+use tower::{Layer, ServiceExt};
 use tower_http_retry::{
     BodyState, Error, Evidence, FailureKind, Idempotency, ReplayBody, Replayability, Report,
     RetryDenied, RetryLayer,
@@ -304,7 +308,7 @@ async fn br_19_a_gateway_forwards_the_body_it_received_again() {
             }
         });
         let put = Request::put(format!("http://{}/", gateway.await)).body(payload().into());
-        let answer = client(protocol).request(put.unwrap()).await.unwrap();
+        let answer = client(protocol).oneshot(put.unwrap()).await.unwrap();
         assert_eq!(answer.status(), 200);
         for _ in 0..2 {
             let upload = upstream.upload().await;
@@ -425,9 +429,9 @@ async fn a_peer_that_hangs_up_is_not_taken_for_a_body_that_goes_wrong() {
             .unwrap();
         let address = listener.local_addr().unwrap();
         tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                stream.readable().await.unwrap();
-                drop(stream);
+            while let Ok((mut stream, _)) = listener.accept().await {
+                // It has seen the request when it hangs up.
+                stream.read_u8().await.unwrap();
             }
         });
         let post = Request::post(format!("http://{address}/"))
@@ -443,49 +447,34 @@ async fn a_peer_that_hangs_up_is_not_taken_for_a_body_that_goes_wrong() {
     }
 }
 
-/// A client below that refuses the first connection.
-#[derive(Clone)]
-struct RefusesOnce<S> {
-    inner: S,
-    refused: Arc<Mutex<bool>>,
-}
-
-impl<S> Service<Request<ReplayBody>> for RefusesOnce<S>
-where
-    S: Service<Request<ReplayBody>, Error = hyper_util::client::legacy::Error>,
-    S::Future: Send + 'static,
-    S::Response: Send + 'static,
-{
-    type Response = S::Response;
-    type Error = tower_http_retry::BoxError;
-    type Future = Pin<Box<dyn Future<Output = Result<S::Response, Self::Error>> + Send>>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.inner.poll_ready(cx).map_err(Into::into)
-    }
-
-    fn call(&mut self, request: Request<ReplayBody>) -> Self::Future {
-        if !std::mem::replace(&mut *self.refused.lock().unwrap(), true) {
-            let failure = tower_http_retry::Failure::not_sent(FailureKind::Connect);
-            let error = tower_http_retry::EvidenceError::new(failure, "refused");
-            return Box::pin(std::future::ready(Err(error.into())));
-        }
-        let call = self.inner.call(request);
-        Box::pin(async move { Ok(call.await?) })
-    }
-}
-
+#[cfg(feature = "hyper")]
 #[tokio::test]
 async fn br_07_a_stream_that_nobody_read_goes_out_after_a_refused_connection() {
+    use hyper_util::client::legacy::connect::HttpConnector;
+    use support::wire::client_over;
+    use tower_http_retry::HyperService;
+
+    // Bound, so that nobody else gets the port, but nobody listens there.
+    let bound = tokio::net::TcpSocket::new_v4().unwrap();
+    bound.bind(([127, 0, 0, 1], 0).into()).unwrap();
+    let closed: http::Uri = format!("http://{}", bound.local_addr().unwrap())
+        .parse()
+        .unwrap();
     for protocol in PROTOCOLS {
         let mut upstream = Upstream::new(protocol, [Serve::Whole(200)]).await;
-        let service = RefusesOnce {
-            inner: client(protocol),
-            refused: Arc::default(),
-        };
+        let (closed, first) = (closed.clone(), Arc::new(AtomicBool::new(true)));
+        let connector = tower::ServiceBuilder::new()
+            .map_request(move |uri| match first.swap(false, Ordering::SeqCst) {
+                true => closed.clone(),
+                false => uri,
+            })
+            .service(HttpConnector::new());
+        let service = HyperService::new(client_over(protocol, connector));
         let post = upstream.request(Method::POST, ReplayBody::one_shot(chunks()));
         let answer = at_once().layer(service).oneshot(post).await.unwrap();
         assert_eq!(answer.status(), 200);
+        let report = answer.extensions().get::<Report>().unwrap();
+        assert_eq!(report.attempts()[0].evidence(), Evidence::NotSent);
         assert_eq!(
             upstream.upload().await.body.unwrap(),
             payload(),

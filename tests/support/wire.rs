@@ -12,10 +12,12 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::{Connect, HttpConnector};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
+#[cfg(feature = "hyper")]
+use tower_http_retry::HyperService;
 use tower_http_retry::{Backoff, ReplayBody, RetryLayer, StandardPolicy};
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -176,10 +178,24 @@ where
     address
 }
 
+/// hyper's client, where there is one through the adapter that says so.
+#[cfg(feature = "hyper")]
+pub(crate) fn client(protocol: Protocol) -> HyperService<HttpConnector> {
+    HyperService::new(client_over(protocol, HttpConnector::new()))
+}
+
+#[cfg(not(feature = "hyper"))]
 pub(crate) fn client(protocol: Protocol) -> Client<HttpConnector, ReplayBody> {
+    client_over(protocol, HttpConnector::new())
+}
+
+pub(crate) fn client_over<C>(protocol: Protocol, connector: C) -> Client<C, ReplayBody>
+where
+    C: Connect + Clone,
+{
     Client::builder(TokioExecutor::new())
         .http2_only(protocol == Protocol::Http2)
-        .build(HttpConnector::new())
+        .build(connector)
 }
 
 /// Four attempts, without a pause between them.

@@ -23,7 +23,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::{BodyExt, Full};
 use support::upload::{Chunks, live};
-use support::wire::{PROTOCOLS, Protocol, Serve, Upstream, at_once, client, listen};
+use support::upstream::{PROTOCOLS, Protocol, Serve, Upstream, at_once, client, listen};
 use tokio::io::AsyncReadExt;
 use tower::{Layer, ServiceExt};
 use tower_http_retry::{
@@ -451,7 +451,7 @@ async fn a_peer_that_hangs_up_is_not_taken_for_a_body_that_goes_wrong() {
 #[tokio::test]
 async fn br_07_a_stream_that_nobody_read_goes_out_after_a_refused_connection() {
     use hyper_util::client::legacy::connect::HttpConnector;
-    use support::wire::client_over;
+    use support::upstream::client_over;
     use tower_http_retry::HyperService;
 
     // Bound, so that nobody else gets the port, but nobody listens there.

@@ -13,8 +13,8 @@ pub(crate) mod page;
 pub(crate) mod probe;
 pub(crate) mod script;
 pub(crate) mod upload;
+pub(crate) mod upstream;
 pub(crate) mod vectors;
-pub(crate) mod wire;
 
 /// Reproducible numbers, uniform from 0 up to but not including 1 (splitmix64).
 pub(crate) fn randoms(seed: u64) -> impl Iterator<Item = f64> {

@@ -34,7 +34,8 @@ impl Verdict {
         self.rule
     }
 
-    /// Whether the operation was executed, earlier attempts of the call included.
+    /// Whether the operation was executed: by this attempt, or by an earlier one of which nobody
+    /// knows.
     pub const fn execution(&self) -> Execution {
         self.execution
     }

@@ -1,7 +1,5 @@
 //! Whether an operation may be repeated (behaviour §3): the five sources, and who wins.
 
-#![allow(clippy::unwrap_used)] // helpers of tests
-
 use http::{HeaderName, Method, Request, Response, request};
 use tower_http_retry::{
     Facts, Idempotency, IdempotentMethods, Policy, Preconditions, StandardPolicy,

@@ -1,34 +1,13 @@
 //! Attempts by hand: what `Facts` sets is what a policy sees.
 
-#![allow(clippy::unwrap_used)] // helpers of tests
-
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use http::{Method, Request, Response, request, response};
 use tower_http_retry::{
-    BodyState, Evidence, Facts, Failure, FailureKind, Idempotency, Replayability, StandardPolicy,
+    BodyState, Evidence, Facts, Failure, Idempotency, Replayability, StandardPolicy,
 };
 
-const TRANSIENT: FailureKind = FailureKind::Reset;
-
-fn head(method: Method, uri: &str) -> request::Parts {
-    let request = Request::builder().method(method).uri(uri).body(());
-    request.unwrap().into_parts().0
-}
-
-fn get() -> request::Parts {
-    head(Method::GET, "http://shop.example/orders")
-}
-
-fn post() -> request::Parts {
-    head(Method::POST, "http://shop.example/orders")
-}
-
-fn answered(status: u16) -> response::Parts {
-    let response = Response::builder().status(status).body(());
-    response.unwrap().into_parts().0
-}
+use crate::{TRANSIENT, answered, get, post};
 
 #[test]
 fn a_hand_made_attempt_is_the_layers() {

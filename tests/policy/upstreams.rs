@@ -1,47 +1,14 @@
 //! What is known of an upstream: how it is found, and what its headers may change (behaviour §6).
 
-#![allow(clippy::unwrap_used)] // helpers of tests
-
 use std::num::NonZeroU32;
 
-use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Request, Response};
+use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method};
 use http::{request, response};
 use tower_http_retry::{
-    Decision, Execution, Facts, Failure, FailureKind, RetryDenied, Rule, StandardPolicy, Upstream,
-    UpstreamKey, Verdict, decide,
+    Decision, Execution, Facts, Failure, RetryDenied, Rule, StandardPolicy, Upstream, UpstreamKey,
 };
 
-const TRANSIENT: FailureKind = FailureKind::Reset;
-
-fn head(method: Method, uri: &str) -> request::Parts {
-    let request = Request::builder().method(method).uri(uri).body(());
-    request.unwrap().into_parts().0
-}
-
-fn get() -> request::Parts {
-    head(Method::GET, "http://shop.example/orders")
-}
-
-fn post() -> request::Parts {
-    head(Method::POST, "http://shop.example/orders")
-}
-
-fn answered(status: u16) -> response::Parts {
-    let response = Response::builder().status(status).body(());
-    response.unwrap().into_parts().0
-}
-
-fn judge(policy: &StandardPolicy, facts: Facts<'_>) -> Verdict {
-    decide(policy, &facts.attempt_for(policy))
-}
-
-/// The verdict of the default on the first attempt.
-fn on(request: &request::Parts, status: u16) -> Verdict {
-    judge(
-        &StandardPolicy::default(),
-        Facts::response(request, &answered(status)),
-    )
-}
+use crate::{TRANSIENT, answered, get, head, judge, post};
 
 static REFUSED: HeaderName = HeaderName::from_static("x-refused");
 static STOP: HeaderName = HeaderName::from_static("x-stop");

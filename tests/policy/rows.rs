@@ -1,37 +1,14 @@
 //! The status and failure rules of `StandardPolicy` (behaviour §6), row by row.
 
-#![allow(clippy::unwrap_used)] // helpers of tests
-
 use std::num::NonZeroU32;
 
-use http::{Method, Request, Response, StatusCode};
-use http::{request, response};
+use http::{StatusCode, request};
 use tower_http_retry::{
     Decision, Execution, Facts, Failure, FailureKind, Idempotency, IoFailures, RetryDenied, Rule,
-    StandardPolicy, Upstream, Verdict, decide,
+    StandardPolicy, Upstream, Verdict,
 };
 
-fn head(method: Method, uri: &str) -> request::Parts {
-    let request = Request::builder().method(method).uri(uri).body(());
-    request.unwrap().into_parts().0
-}
-
-fn get() -> request::Parts {
-    head(Method::GET, "http://shop.example/orders")
-}
-
-fn post() -> request::Parts {
-    head(Method::POST, "http://shop.example/orders")
-}
-
-fn answered(status: u16) -> response::Parts {
-    let response = Response::builder().status(status).body(());
-    response.unwrap().into_parts().0
-}
-
-fn judge(policy: &StandardPolicy, facts: Facts<'_>) -> Verdict {
-    decide(policy, &facts.attempt_for(policy))
-}
+use crate::{TRANSIENT, answered, get, judge, post};
 
 /// The verdict of the default on the first attempt.
 fn on(request: &request::Parts, status: u16) -> Verdict {
@@ -40,8 +17,6 @@ fn on(request: &request::Parts, status: u16) -> Verdict {
         Facts::response(request, &answered(status)),
     )
 }
-
-const TRANSIENT: FailureKind = FailureKind::Reset;
 
 const ALL: [Idempotency; 4] = [
     Idempotency::Safe,

@@ -1,0 +1,136 @@
+//! The trait: its defaults, policies behind pointers, and what the standard policy needs of a call.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderName, request};
+use tower_http_retry::{
+    AmbiguousResponses, Attempt, Execution, Facts, Idempotency, Policy, RetryAfterHints, Rule,
+    StandardPolicy, Upstream, UpstreamKey,
+};
+
+use crate::{answered, get};
+
+/// The request is needed only where a rule, or an upstream by its key, looks at it.
+#[test]
+fn the_standard_policy_says_whether_it_looks_at_the_request() {
+    let builder = StandardPolicy::builder;
+    assert!(!StandardPolicy::default().reads_request());
+    let default_upstream = Upstream::new().transient_500();
+    let policies = [
+        (builder().default_upstream(default_upstream), false),
+        (
+            builder().upstream(UpstreamKey::new("stock"), Upstream::new()),
+            true,
+        ),
+        (builder().rule(|_| None), true),
+    ];
+    for (builder, reads) in policies {
+        assert_eq!(builder.build().unwrap().reads_request(), reads);
+    }
+}
+
+/// Answers every question in its own way.
+#[derive(Debug)]
+struct Peculiar(StandardPolicy);
+
+impl Policy for Peculiar {
+    fn rule(&self, _: &Attempt<'_>) -> Rule {
+        Rule::Ambiguous
+    }
+    fn defaults(&self) -> &StandardPolicy {
+        &self.0
+    }
+    fn max_attempts(&self, _: &request::Parts) -> NonZeroU32 {
+        NonZeroU32::new(9).unwrap()
+    }
+    fn idempotency(&self, _: &request::Parts) -> Idempotency {
+        Idempotency::Keyed
+    }
+    fn execution(&self, _: &Attempt<'_>) -> Execution {
+        Execution::NotExecuted
+    }
+    fn backoff(&self, _: &Attempt<'_>, _: Duration, _: f64) -> Duration {
+        Duration::from_millis(9)
+    }
+    fn max_retry_after(&self) -> Duration {
+        Duration::from_millis(99)
+    }
+    fn retry_after_hints(&self) -> RetryAfterHints {
+        RetryAfterHints::Ignore
+    }
+    fn ambiguous_responses(&self, _: &request::Parts) -> AmbiguousResponses {
+        AmbiguousResponses::Deliver
+    }
+    fn generated_key(&self, _: &request::Parts) -> Option<HeaderName> {
+        Some(http::header::AGE)
+    }
+    fn reads_request(&self) -> bool {
+        false
+    }
+}
+
+fn peculiar() -> Peculiar {
+    Peculiar(StandardPolicy::conventional())
+}
+
+fn asked<P: Policy + ?Sized>(policy: &P) -> String {
+    let (get, ok) = (get(), answered(200));
+    let attempt = Facts::response(&get, &ok).attempt();
+    format!(
+        "{:?} {} {} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {}",
+        policy.rule(&attempt),
+        policy.defaults().retries(),
+        policy.max_attempts(&get),
+        policy.idempotency(&get),
+        policy.execution(&attempt),
+        policy.backoff(&attempt, Duration::from_millis(1), 0.5),
+        policy.max_retry_after(),
+        policy.retry_after_hints(),
+        policy.ambiguous_responses(&get),
+        policy.generated_key(&get),
+        policy.reads_request(),
+    )
+}
+
+#[test]
+fn a_pointer_to_a_policy_answers_as_the_policy_does() {
+    let own = asked(&peculiar());
+    assert_eq!(
+        own,
+        "Ambiguous 3 9 Keyed NotExecuted 9ms 99ms Ignore Deliver Some(\"age\") false"
+    );
+    assert_eq!(asked(&Box::new(peculiar())), own);
+    assert_eq!(asked(&Arc::new(peculiar())), own);
+    let boxed: Box<dyn Policy> = Box::new(peculiar());
+    assert_eq!(asked(&boxed), own);
+    let shared: Arc<dyn Policy> = Arc::new(boxed);
+    assert_eq!(asked(&shared), own);
+    assert_eq!(asked(&*shared), own);
+}
+
+/// Only a rule: the rest is the standard policy's.
+#[test]
+fn a_policy_of_one_method_has_the_defaults() {
+    struct Rules;
+    impl Policy for Rules {
+        fn rule(&self, _: &Attempt<'_>) -> Rule {
+            Rule::Accept
+        }
+    }
+    struct Wraps(StandardPolicy);
+    impl Policy for Wraps {
+        fn rule(&self, attempt: &Attempt<'_>) -> Rule {
+            self.0.rule(attempt)
+        }
+        fn defaults(&self) -> &StandardPolicy {
+            &self.0
+        }
+    }
+    // A policy that says nothing of it may look at the request.
+    let cautious = |text: String| text.replace("false", "true");
+    assert_eq!(asked(&Rules), cautious(asked(&StandardPolicy::default())));
+    let wrapped = StandardPolicy::conventional();
+    assert_eq!(asked(&Wraps(wrapped.clone())), cautious(asked(&wrapped)));
+}

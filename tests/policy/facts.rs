@@ -1,10 +1,15 @@
 //! Attempts by hand: what `Facts` sets is what a policy sees.
 
+use std::convert::Infallible;
 use std::num::NonZeroU32;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use http::{Request, Response};
+use tower::{Layer, ServiceExt};
 use tower_http_retry::{
-    BodyState, Evidence, Facts, Failure, Idempotency, Replayability, StandardPolicy,
+    AttemptEnded, BodyState, Evidence, Facts, Failure, Idempotency, ReplayBody, Replayability,
+    RetryDenied, RetryLayer, StandardPolicy, Upstream, decide,
 };
 
 use crate::{TRANSIENT, answered, get, post};
@@ -87,4 +92,51 @@ fn an_attempt_tells_all_its_facts() {
         (attempt.remaining(), attempt.retry_after(), attempt.body()),
         (None, None, None)
     );
+}
+
+/// The same call, by the layer and by hand.
+#[tokio::test(start_paused = true)]
+async fn the_layer_judges_what_can_be_made_by_hand() {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let told = Arc::clone(&seen);
+    let observer = move |ended: &AttemptEnded<'_>| {
+        let facts = format!("{:?}", ended.attempt());
+        told.lock().unwrap().push((facts, *ended.verdict()));
+    };
+    let upstream = Upstream::new().generates_key(http::header::ETAG);
+    let policy = StandardPolicy::builder()
+        .default_upstream(upstream)
+        .retries(1)
+        .build()
+        .unwrap();
+    let service = RetryLayer::new(policy.clone())
+        .with_observer(observer)
+        .with_deadline(Duration::from_secs(60))
+        .with_min_attempt(Duration::from_secs(1))
+        .layer(tower::service_fn(async |_: Request<ReplayBody>| {
+            let busy = Response::builder().status(503).header("retry-after", "7");
+            Ok::<_, Infallible>(
+                busy.body(http_body_util::Empty::<bytes::Bytes>::new())
+                    .unwrap(),
+            )
+        }));
+    let body = ReplayBody::bytes("order");
+    let response = service
+        .oneshot(Request::from_parts(post(), body))
+        .await
+        .unwrap();
+    assert_eq!(response.status(), 503);
+
+    let (request, busy) = (post(), answered(503));
+    let first = Facts::response(&request, &busy)
+        .body_state(BodyState::Replayable)
+        .remaining(Duration::from_secs(60))
+        .min_attempt(Duration::from_secs(1))
+        .retry_after(Duration::from_secs(7))
+        .attempt_for(&policy);
+    let by_hand = (format!("{first:?}"), decide(&policy, &first));
+    let seen = seen.lock().unwrap();
+    assert_eq!(seen[0], by_hand);
+    assert_eq!(seen.len(), 2);
+    assert_eq!(seen[1].1.denied(), Some(RetryDenied::MaxAttempts));
 }

@@ -168,6 +168,11 @@ fn every_failure_has_its_row() {
             again,
             denied(TRANSIENT),
         ),
+        (
+            Failure::partial_response(TRANSIENT),
+            again,
+            Decision::Denied(RetryDenied::NotIdempotent),
+        ),
         (Failure::not_sent(permanent), stopped, stopped),
         (Failure::sent_no_response(permanent), stopped, stopped),
     ] {

@@ -140,3 +140,8 @@ pub use upstream_key::UpstreamKey;
 
 /// Any error, boxed: what inner services, bodies and hooks may fail with.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// The examples of the README are tests.
+#[cfg(all(doctest, feature = "hyper"))]
+#[doc = include_str!("../README.md")]
+mod readme {}

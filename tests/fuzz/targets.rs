@@ -53,8 +53,11 @@ impl<'a> Input<'a> {
     }
 }
 
+/// What is run on some bytes.
+pub type Target = fn(&[u8]);
+
 /// Every named function, for whoever runs them all.
-pub const ALL: &[(&str, fn(&[u8]))] = &[
+pub const ALL: &[(&str, Target)] = &[
     ("retry_after", retry_after),
     ("dates", dates),
     ("heads", heads),
@@ -147,7 +150,7 @@ pub fn heads(data: &[u8]) {
         *request.uri_mut() = uri;
     }
     for _ in 0..input.byte() % 24 {
-        let sensitive = input.byte() % 2 == 0;
+        let sensitive = input.byte().is_multiple_of(2);
         let name = HeaderName::from_bytes(input.piece());
         let value = HeaderValue::from_bytes(input.piece());
         if let (Ok(name), Ok(mut value)) = (name, value)
@@ -185,7 +188,7 @@ pub fn multipart(data: &[u8]) {
     let mut form = Multipart::new();
     let mut contents: Vec<Vec<u8>> = Vec::new();
     for _ in 0..input.byte() % 6 {
-        if input.byte() % 2 == 0 {
+        if input.byte().is_multiple_of(2) {
             let (name, value) = (input.text(), input.text());
             contents.push(value.clone().into_bytes());
             form = form.text(name, value);
@@ -261,7 +264,7 @@ pub fn responses(data: &[u8]) {
         "Fri, 31 Dec 9999 23:59:59 GMT",
     ];
     let mut input = Input::new(data);
-    let post = input.byte() % 2 == 0;
+    let post = input.byte().is_multiple_of(2);
     let max = u32::from(input.byte() % 5);
     let replies: Vec<(usize, Reply)> = (0..=max)
         .map(|_| {

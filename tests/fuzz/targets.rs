@@ -270,7 +270,9 @@ pub fn responses(data: &[u8]) {
         .map(|_| {
             let status = STATUSES[usize::from(input.byte()) % STATUSES.len()];
             let hint = input.byte();
-            let hint = (hint % 2 == 0).then(|| HINTS[usize::from(hint / 2) % HINTS.len()]);
+            let hint = hint
+                .is_multiple_of(2)
+                .then(|| HINTS[usize::from(hint / 2) % HINTS.len()]);
             (usize::MAX, Reply::Status(status, hint))
         })
         .collect();

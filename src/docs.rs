@@ -4,6 +4,9 @@
 #[doc = include_str!("../docs/decision-order.md")]
 pub mod decision_order {}
 
+#[doc = include_str!("../docs/evidence.md")]
+pub mod evidence {}
+
 #[doc = include_str!("../docs/bodies.md")]
 pub mod bodies {}
 

@@ -87,8 +87,3 @@ pub enum PeerPromises {
     /// They prove nothing: `SentNoResponse`.
     Distrust,
 }
-
-/// The examples of the page are tests.
-#[cfg(doctest)]
-#[doc = include_str!("../../docs/evidence.md")]
-struct Page;

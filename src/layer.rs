@@ -25,6 +25,9 @@ use crate::shared::Settings;
 /// Wraps any service of `http::Request<ReplayBody>`. A clone shares budgets and state. Defaults:
 /// one retry budget per upstream, no deadline, no attempt timeout, delivery at the headers.
 ///
+/// Every duration means what it says, zero and `Duration::MAX` included; none means "off". What is
+/// not set is off.
+///
 /// ```
 /// use std::time::Duration;
 /// use tower_http_retry::{RetryLayer, StandardPolicy};

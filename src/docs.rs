@@ -21,8 +21,3 @@ pub mod migrating {}
 
 #[doc = include_str!("../docs/design.md")]
 pub mod design {}
-
-// Its example is over hyper.
-#[cfg(all(doctest, feature = "hyper"))]
-#[doc = include_str!("../README.md")]
-mod readme {}

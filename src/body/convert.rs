@@ -66,13 +66,17 @@ impl From<Empty<Bytes>> for ReplayBody {
 }
 
 impl From<Full<Bytes>> for ReplayBody {
-    fn from(mut full: Full<Bytes>) -> Self {
-        // It is one frame or none, and gives it at once.
-        let frame = Pin::new(&mut full).poll_frame(&mut Context::from_waker(Waker::noop()));
-        match frame {
-            Poll::Ready(Some(Ok(frame))) => Self::bytes(frame.into_data().unwrap_or_default()),
-            Poll::Ready(None) | Poll::Pending => Self::empty(),
-        }
+    fn from(full: Full<Bytes>) -> Self {
+        in_memory(full)
+    }
+}
+
+/// A body that is one frame or none, and gives it at once.
+fn in_memory(mut body: impl Body<Data = Bytes> + Unpin) -> ReplayBody {
+    let frame = Pin::new(&mut body).poll_frame(&mut Context::from_waker(Waker::noop()));
+    match frame {
+        Poll::Ready(Some(Ok(frame))) => ReplayBody::bytes(frame.into_data().unwrap_or_default()),
+        Poll::Ready(Some(Err(_)) | None) | Poll::Pending => ReplayBody::empty(),
     }
 }
 
@@ -88,10 +92,10 @@ impl From<hyper::body::Incoming> for ReplayBody {
 #[cfg(feature = "reqwest")]
 impl From<reqwest::Body> for ReplayBody {
     fn from(body: reqwest::Body) -> Self {
-        match body.as_bytes() {
-            // reqwest shares its bytes only as a slice.
-            Some(bytes) => Self::bytes(Bytes::copy_from_slice(bytes)),
-            None => Self::one_shot(body),
+        if body.as_bytes().is_some() {
+            in_memory(body)
+        } else {
+            Self::one_shot(body)
         }
     }
 }
@@ -151,8 +155,22 @@ mod tests {
     #[cfg(feature = "reqwest")]
     #[test]
     fn the_bytes_of_reqwest_stay_bytes() {
-        let body = ReplayBody::from(reqwest::Body::from("abc"));
+        let bytes = Bytes::from(vec![1, 2, 3]);
+        let at = bytes.as_ptr();
+        let mut body = ReplayBody::from(reqwest::Body::from(bytes));
         assert_eq!(body.state(), BodyState::Replayable);
+        let Poll::Ready(Some(Ok(frame))) = super::super::script::poll(&mut body) else {
+            panic!("no frame")
+        };
+        assert_eq!(
+            frame.data_ref().expect("data").as_ptr(),
+            at,
+            "they are not copied"
+        );
+        assert_eq!(
+            ReplayBody::from(reqwest::Body::from("")).state(),
+            BodyState::Empty
+        );
         let stream = reqwest::Body::wrap(super::super::script::Script::data(&["abc"]));
         let body = ReplayBody::from(stream);
         assert_eq!(body.state(), BodyState::Untouched);

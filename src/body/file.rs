@@ -28,7 +28,7 @@ const CHUNK: u64 = 64 * 1024;
 ///
 /// The file is opened for each attempt, before anything of the attempt is sent, and read in chunks off the async
 /// runtime's threads (in a tokio runtime). If its length, its modification time or its identity is not what the
-/// first attempt saw, the call ends with `FailureKind::BodyChanged`: another
+/// first attempt saw, the call ends with [`FailureKind::BodyChanged`](crate::FailureKind::BodyChanged): another
 /// payload is never sent as a replay. A file that shrinks while it is sent is an error, never a short body; what
 /// is appended to it meanwhile is not sent.
 #[derive(Debug, Clone)]

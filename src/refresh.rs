@@ -18,7 +18,8 @@ use crate::report::{SharedError, shared};
 ///
 /// At most once per call, bounded by the call's deadline. Concurrent 401s of one credential share
 /// one refresh; a call whose credential was replaced in the meantime uses the new one without
-/// another. It must not send its own request through the layer that it is configured on.
+/// another. Send its own request through another service: through the layer that it is configured
+/// on, a 401 to that request is not refreshed in turn.
 pub trait Refresh: Send + Sync + 'static {
     /// The credential that a request carries: calls with the same one share a refresh. Default: the
     /// `Authorization` header.
@@ -88,6 +89,10 @@ impl Refresher {
             if let Some(newer) = credentials.newer_than(&carried) {
                 return Box::pin(std::future::ready(Ok(newer)));
             }
+            if reentry::is_driving(self) {
+                let error = shared("a refresh cannot wait for another of its own layer".into());
+                return Box::pin(std::future::ready(Err(error)));
+            }
             credentials.join(&carried).unwrap_or_else(|| {
                 let hook = Arc::clone(&self.hook);
                 let flight = Arc::new(Flight::new(hook.refresh(stale, challenge)));
@@ -97,7 +102,7 @@ impl Refresher {
         };
         let refresher = Arc::clone(self);
         Box::pin(async move {
-            let result = flight.land().await;
+            let result = flight.land(&refresher).await;
             refresher.lock().landed(carried, &flight, &result);
             result
         })
@@ -211,12 +216,14 @@ impl Flight {
         }
     }
 
-    async fn land(&self) -> Result<HeaderValue, SharedError> {
+    async fn land(&self, refresher: &Refresher) -> Result<HeaderValue, SharedError> {
         // Fair: when the one who drives is dropped, the next in line goes on with the same future.
         let mut state = self.state.lock().await;
         let result = match &mut *state {
             FlightState::Flying(future) => {
-                poll_fn(|cx| poll_hook(future, cx)).await.map_err(shared)
+                let poll =
+                    |cx: &mut Context<'_>| reentry::driving(refresher, || poll_hook(future, cx));
+                poll_fn(poll).await.map_err(shared)
             }
             FlightState::Landed(result) => return result.clone(),
         };
@@ -249,5 +256,36 @@ impl<R: Refresh> DynRefresh for R {
 
     fn apply(&self, credential: &HeaderValue, request: &mut request::Parts) {
         Refresh::apply(self, credential, request);
+    }
+}
+
+/// A hook that sends its request through its own layer must not wait for itself, nor start another
+/// refresh when that request is refused as well: the call that it makes is polled within its own
+/// poll, so the thread knows.
+mod reentry {
+    use std::cell::RefCell;
+
+    use super::Refresher;
+
+    thread_local! {
+        /// The addresses of those whose hooks are being polled, innermost last.
+        static DRIVING: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+    }
+
+    /// Runs `poll`, which does not panic.
+    pub(super) fn driving<T>(refresher: &Refresher, poll: impl FnOnce() -> T) -> T {
+        let address = std::ptr::from_ref(refresher).addr();
+        // The thread's locals may be gone already, while it ends.
+        let _ = DRIVING.try_with(|driving| driving.borrow_mut().push(address));
+        let result = poll();
+        let _ = DRIVING.try_with(|driving| driving.borrow_mut().pop());
+        result
+    }
+
+    pub(super) fn is_driving(refresher: &Refresher) -> bool {
+        let address = std::ptr::from_ref(refresher).addr();
+        DRIVING
+            .try_with(|driving| driving.borrow().contains(&address))
+            .unwrap_or_default()
     }
 }

@@ -10,6 +10,7 @@ use tower_http_retry::{
     observe,
 };
 use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id};
 use tracing::subscriber::DefaultGuard;
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::layer::{Context, SubscriberExt};
@@ -50,8 +51,9 @@ impl Visit for Line {
     }
 }
 
+/// Events, and the new spans with their parents.
 #[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<Line>>>);
+struct Log(Arc<Mutex<Vec<Line>>>, Arc<Mutex<Vec<(u64, Option<u64>)>>>);
 
 impl Log {
     /// Takes the events of this thread until the guard is dropped.
@@ -76,6 +78,12 @@ impl<S> tracing_subscriber::Layer<S> for Log
 where
     S: Subscriber + for<'a> tracing_subscriber::registry::LookupSpan<'a>,
 {
+    fn on_new_span(&self, _: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
+        let parent = context.span(id).and_then(|span| span.parent());
+        let parent = parent.map(|parent| parent.id().into_u64());
+        self.1.lock().unwrap().push((id.into_u64(), parent));
+    }
+
     fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
         let metadata = event.metadata();
         if metadata.target() != "tower_http_retry" {
@@ -125,6 +133,7 @@ async fn the_page_lists_every_field_and_no_other() {
     assert_eq!(events, [ATTEMPT, CALL]);
 }
 
+/// ME-02: attempts are numbered without metrics too; `numbers.rs` counts them without logs.
 #[tokio::test(start_paused = true)]
 async fn each_decision_is_one_event() {
     let (log, _guard) = Log::listen();
@@ -426,4 +435,48 @@ async fn events_land_in_the_callers_span() {
         .unwrap();
     assert_eq!(log.lines().len(), 3);
     assert!(log.lines().iter().all(|line| line.span == Some("checkout")));
+}
+
+/// ME-03: spans outside and inside. One call has one span, each attempt has its own and its own
+/// header, and the decisions stand in the call's.
+#[tokio::test(start_paused = true)]
+async fn me_03_attempts_are_visible_wherever_the_spans_are_opened() {
+    use http::{HeaderValue, Request};
+    use tower::{ServiceBuilder, ServiceExt};
+    use tower_http_retry::ReplayBody;
+    use tracing::Instrument;
+
+    let (log, _guard) = Log::listen();
+    let script = Script::new([Reply::status(503), Reply::status(200)]);
+    let service = ServiceBuilder::new()
+        .layer(observed())
+        .map_request(|mut request: Request<ReplayBody>| {
+            let span = tracing::info_span!("attempt");
+            let id = span.id().unwrap().into_u64();
+            let parent = HeaderValue::try_from(format!("00-{id:x}")).unwrap();
+            request.headers_mut().append("traceparent", parent);
+            request
+        })
+        .service(script.clone());
+    let call = tracing::info_span!("call");
+    let request = super::support::request(Method::GET, ());
+    service.oneshot(request).instrument(call).await.unwrap();
+
+    let spans = log.1.lock().unwrap().clone();
+    let [(call, None), (first, of_first), (second, of_second)] = spans[..] else {
+        panic!("one call and two attempts: {spans:?}")
+    };
+    assert_eq!((of_first, of_second), (Some(call), Some(call)));
+    let sent = script.seen(|seen| {
+        let attempts = seen.iter();
+        let header = |name| attempts.map(move |seen| seen.head.headers.get_all(name));
+        header("traceparent")
+            .map(|all| all.iter().cloned().collect::<Vec<_>>())
+            .collect::<Vec<_>>()
+    });
+    assert_eq!(
+        sent,
+        [[format!("00-{first:x}")], [format!("00-{second:x}")]]
+    );
+    assert!(log.lines().iter().all(|line| line.span == Some("call")));
 }

@@ -619,6 +619,7 @@ where
             return match self.call.progress.poll_limit(cx) {
                 Poll::Pending => Go::Stay(Stage::Opening(unopened)),
                 Poll::Ready(limit) => {
+                    self.call.progress.stop_clock();
                     let ended = Ended::Failure(Failure::not_sent(limit), None);
                     self.ended(ended, None, None)
                 }

@@ -1,7 +1,7 @@
 //! Public bug reports of other retry systems, as whole calls. `bug-reports.json` says what happened
 //! and what is right; where that conflicts with the contract, the contract wins, and the test says
 //! so. Cases that other test files cover are named there.
-#![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
+#![allow(clippy::indexing_slicing, clippy::unwrap_used, clippy::panic)] // helpers of tests
 
 mod attempts;
 mod bodies_and_answers;

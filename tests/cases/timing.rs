@@ -1,7 +1,9 @@
 //! Deadlines and attempt timeouts: kinds deadline, timeouts.
 
 use http_body_util::BodyExt;
-use tower_http_retry::{Backoff, Evidence, Failure, FailureKind, RetryDenied, RetryLayer};
+use tower_http_retry::{
+    Backoff, Evidence, Failure, FailureKind, ReplayBody, RetryDenied, RetryLayer,
+};
 
 use super::support::body::Step;
 use super::support::{MS, layer, policy};
@@ -32,10 +34,10 @@ async fn dl_02_nor_is_a_hint_that_does_not_fit() {
 
 /// Nothing steps the wall clock here; but tokio's is paused, so that the two part: the wall clock
 /// stands still while a call waits a minute, and the wait is as long as it should be.
+#[allow(clippy::disallowed_methods, reason = "the clock that is not paused")]
 #[tokio::test(start_paused = true)]
 async fn dl_04_waits_do_not_depend_on_the_wall_clock() {
-    let wall = std::time::Instant::now; // disallowed in the crate: this is the other clock
-    let start = wall();
+    let start = std::time::Instant::now();
     let minute = Backoff::exponential(60_000 * MS, 60_000 * MS)
         .with_throttled_base(60_000 * MS)
         .without_jitter();
@@ -135,4 +137,19 @@ async fn to_06_the_text_says_why_there_was_no_retry() {
         said.contains("(step 8)") && said.contains("AMBIGUOUS"),
         "{said}"
     );
+}
+
+/// Opening a body counts as the attempt's time, in its report as well as against its limits.
+#[tokio::test(start_paused = true)]
+async fn a_body_that_does_not_open_in_time_is_reported_with_that_time() {
+    let hangs = ReplayBody::reopenable(|| async {
+        std::future::pending::<()>().await;
+        Ok::<_, std::io::Error>(http_body_util::Empty::<bytes::Bytes>::new())
+    });
+    let put = super::support::request(http::Method::PUT, hangs);
+    let ran = run(&layer().with_deadline(150 * MS), put, []).await;
+    ran.failed(FailureKind::DeadlineReached);
+    assert_eq!(ran.error().evidence(), Evidence::NotSent);
+    assert_eq!(ran.script.attempts(), 0);
+    assert_eq!(ran.report().unwrap().attempts()[0].duration(), 150 * MS);
 }

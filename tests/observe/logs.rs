@@ -53,7 +53,12 @@ impl Visit for Line {
 
 /// Events, and the new spans with their parents.
 #[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<Line>>>, Arc<Mutex<Vec<(u64, Option<u64>)>>>);
+struct Log {
+    lines: Arc<Mutex<Vec<Line>>>,
+    spans: Arc<Mutex<Vec<Span>>>,
+}
+
+type Span = (u64, Option<u64>);
 
 impl Log {
     /// Takes the events of this thread until the guard is dropped.
@@ -64,7 +69,7 @@ impl Log {
     }
 
     fn lines(&self) -> Vec<Line> {
-        self.0.lock().unwrap().clone()
+        self.lines.lock().unwrap().clone()
     }
 
     fn named(&self, name: &str) -> Vec<Line> {
@@ -81,7 +86,7 @@ where
     fn on_new_span(&self, _: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
         let parent = context.span(id).and_then(|span| span.parent());
         let parent = parent.map(|parent| parent.id().into_u64());
-        self.1.lock().unwrap().push((id.into_u64(), parent));
+        self.spans.lock().unwrap().push((id.into_u64(), parent));
     }
 
     fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
@@ -98,7 +103,7 @@ where
             fields: BTreeMap::new(),
         };
         event.record(&mut line);
-        self.0.lock().unwrap().push(line);
+        self.lines.lock().unwrap().push(line);
     }
 }
 
@@ -462,7 +467,7 @@ async fn me_03_attempts_are_visible_wherever_the_spans_are_opened() {
     let request = super::support::request(Method::GET, ());
     service.oneshot(request).instrument(call).await.unwrap();
 
-    let spans = log.1.lock().unwrap().clone();
+    let spans = log.spans.lock().unwrap().clone();
     let [(call, None), (first, of_first), (second, of_second)] = spans[..] else {
         panic!("one call and two attempts: {spans:?}")
     };

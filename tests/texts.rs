@@ -14,8 +14,8 @@ use support::script::{Reply, Script};
 use support::{MS, layer, paused, request};
 use tower::{Layer, ServiceExt};
 use tower_http_retry::{
-    BodyState, Budget, Decision, Delivery, Error, Evidence, EvidenceError, Execution, Facts,
-    Failure, FailureKind, ReplayBody, Replayability, Report, RetryDenied, RetryLayer, Rule,
+    Backoff, BodyState, Budget, Decision, Delivery, Error, Evidence, EvidenceError, Execution,
+    Facts, Failure, FailureKind, ReplayBody, Replayability, Report, RetryDenied, RetryLayer, Rule,
     StandardPolicy, Step, Upstream, UpstreamKey, decide,
 };
 
@@ -415,6 +415,27 @@ fn a_report_is_one_line_an_attempt() {
         report.attempts()[1].to_string(),
         report.to_string().lines().nth(1).unwrap()
     );
+}
+
+#[test]
+fn the_page_on_operations_shows_a_report() {
+    let page = include_str!("../docs/operations.md");
+    let shown = page.split_once("## Reading a report").unwrap().1;
+    let shown = shown.split("```").nth(1).unwrap();
+    let shown = shown.trim_start_matches("text\n").replace("\n    ", " ");
+
+    let backoff = Backoff::default()
+        .with_throttled_base(370 * MS)
+        .without_jitter();
+    let policy = StandardPolicy::builder()
+        .retries(1)
+        .backoff(backoff)
+        .build()
+        .unwrap();
+    let reset = Reply::fails(Failure::sent_no_response(FailureKind::Reset)).after(31 * MS);
+    let replies = vec![Reply::status(503).after(4 * MS), reset];
+    let answer = call(RetryLayer::new(policy), Method::PUT, replies);
+    assert_eq!(answer.err().unwrap().report().to_string(), shown.trim_end());
 }
 
 #[test]

@@ -23,7 +23,8 @@ fn times(count: usize, reply: impl Fn() -> Reply) -> Script {
 
 #[tokio::test(start_paused = true)]
 async fn through_a_response_the_calls_on_the_wire_are_the_inner_limit() {
-    // AC-01
+    // AC-01. The contract differs: the outer layer stands down, so that the calls on the wire are the
+    // inner limit, not the outer.
     let script = times(3, || Reply::status(429));
     let service = ServiceBuilder::new()
         .layer(layer())

@@ -243,7 +243,8 @@ async fn an_attempt_in_flight_runs_on_while_draining() {
 
 #[tokio::test(start_paused = true)]
 async fn there_is_no_retry_once_draining() {
-    // CA-05: the drain starts while the attempt is in flight.
+    // CA-05: the drain starts while the attempt is in flight. The contract differs: the answer is the
+    // response, not an error of the cancellation.
     let drain = Drain::new();
     let script = Script::new([Reply::status(503).after(100 * MS)]);
     let service = layer().with_drain(drain.clone()).layer(script.clone());
@@ -257,7 +258,7 @@ async fn there_is_no_retry_once_draining() {
 
 #[tokio::test(start_paused = true)]
 async fn a_readiness_error_never_takes_the_place_of_the_last_outcome() {
-    // PO-04
+    // PO-04. The contract differs: its error gives way to the 503, and stands in the report.
     let script = Script::new([Reply::status(503).body(b"busy")]);
     let probe = Probe::new(script.clone(), 1);
     let semaphore = probe.semaphore();

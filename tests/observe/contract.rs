@@ -5,12 +5,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::{Method, Request, Response, request, response};
+use proptest::prelude::*;
 use tokio::sync::Semaphore;
 use tower::limit::GlobalConcurrencyLimitLayer;
 use tower::{Layer, Service, ServiceBuilder, ServiceExt};
 use tower_http_retry::{
-    AttemptEnded, BoxError, Budget, CallEnded, Drain, Execution, Observer, Outcome, Reconcile,
-    Reconciled, Refresh, ReplayBody,
+    AttemptEnded, BoxError, Budget, CallEnded, Drain, Execution, Failure, FailureKind, Observer,
+    Outcome, Reconcile, Reconciled, Refresh, ReplayBody,
 };
 
 use super::support::probe::Probe;
@@ -409,4 +410,104 @@ async fn a_proof_that_the_witness_contradicts_is_told() {
         .unwrap();
     assert_eq!(*told.lock().unwrap(), [true, false]);
     assert_eq!(observed.contradictions(), 1);
+}
+
+/// What an observer is told of one call, and what the caller's report says of it.
+#[derive(Clone, Default)]
+struct Told(Arc<Mutex<(Vec<Attempted>, Vec<Ended>)>>);
+
+#[derive(Debug, Clone, PartialEq)]
+struct Attempted {
+    number: u32,
+    waited: Duration,
+    next: Option<Duration>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct Ended {
+    attempts: u32,
+    reported: Option<Vec<(u32, Duration)>>,
+    cut_short: bool,
+    told_before: usize,
+}
+
+impl Observer for Told {
+    fn attempt_ended(&self, ended: &AttemptEnded<'_>) {
+        self.0.lock().unwrap().0.push(Attempted {
+            number: ended.attempt().number().get(),
+            waited: ended.waited_before(),
+            next: ended.next_wait(),
+        });
+    }
+
+    fn call_ended(&self, ended: &CallEnded<'_>) {
+        let mut told = self.0.lock().unwrap();
+        let told_before = told.0.len();
+        let reported = ended.report().map(|report| {
+            let attempts = report.attempts().iter();
+            attempts
+                .map(|attempt| (attempt.number().get(), attempt.waited_before()))
+                .collect()
+        });
+        told.1.push(Ended {
+            attempts: ended.attempts(),
+            reported,
+            cut_short: ended.is_cut_short(),
+            told_before,
+        });
+    }
+}
+
+fn reply() -> impl Strategy<Value = u16> {
+    // 0 is a lost answer, 1 a refused connection.
+    prop_oneof![
+        Just(200_u16),
+        Just(503),
+        Just(429),
+        Just(500),
+        Just(404),
+        Just(0),
+        Just(1)
+    ]
+}
+
+proptest! {
+    /// Whatever happens: once an attempt, in order, each wait told before and after; once at the
+    /// end, after all attempts, with the report that the caller gets.
+    #[test]
+    fn what_is_told_is_what_happened(
+        replies in prop::collection::vec(reply(), 4),
+        post in any::<bool>(),
+        drains_at in prop::option::of(1..800_u32),
+    ) {
+        let (told, drain) = (Told::default(), Drain::new());
+        let observed = layer().with_observer(told.clone()).with_drain(drain.clone());
+        let replies: Vec<_> = replies.into_iter().map(|reply| match reply {
+            0 => reset(),
+            1 => Reply::fails(Failure::not_sent(FailureKind::Connect)),
+            status => Reply::status(status),
+        }).collect();
+        let method = if post { Method::POST } else { Method::GET };
+        super::support::paused(async {
+            let drains = async {
+                if let Some(at) = drains_at {
+                    tokio::time::sleep(at * MS).await;
+                    drain.start();
+                }
+            };
+            let _ = tokio::join!(call(observed, method, replies), drains);
+        });
+        let (attempts, ends) = told.0.lock().unwrap().clone();
+        prop_assert_eq!(ends.len(), 1);
+        let end = &ends[0];
+        prop_assert_eq!(end.told_before, attempts.len());
+        prop_assert_eq!(end.attempts as usize, attempts.len());
+        let facts: Vec<_> = attempts.iter().map(|told| (told.number, told.waited)).collect();
+        prop_assert_eq!(end.reported.clone().unwrap_or_else(|| vec![(1, Duration::ZERO)]), facts);
+        for (index, pair) in attempts.windows(2).enumerate() {
+            prop_assert_eq!(pair[0].number as usize, index + 1);
+            prop_assert_eq!(pair[0].next, Some(pair[1].waited));
+        }
+        prop_assert_eq!(attempts.last().unwrap().next.is_some(), end.cut_short);
+    }
 }

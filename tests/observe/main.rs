@@ -1,5 +1,5 @@
 //! Observers: what they are told and when (behaviour §12), and the two that come with the crate.
-#![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
+#![allow(clippy::indexing_slicing, clippy::unwrap_used, clippy::panic)] // helpers of tests
 
 mod contract;
 #[cfg(feature = "tracing")]

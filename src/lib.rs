@@ -50,8 +50,8 @@
 //! - [`RetryLayer`]: all settings of a layer. [`StandardPolicy`]: what is retried; [`Policy`]: your own.
 //! - [`ReplayBody`]: bodies that can be sent again. [`Error`] and [`Report`]: what the caller learns.
 //! - [`decide`] and [`Facts`]: the decision as a pure function, to test a policy as a table.
-//! - The guides of the repository are mounted here as well, in `docs`: the decision order, bodies,
-//!   policies, composition with other layers, operations, migrating, design.
+//! - [`docs`], the guides of the repository: the decision order, evidence, bodies, policies,
+//!   composition with other layers, migrating, design; and [`observe`] for operations.
 //!
 //! # Features
 //!

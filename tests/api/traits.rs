@@ -14,6 +14,7 @@ fn is_debug<T: Debug + Copy>() {}
 fn is_error<T: std::error::Error + Send + Sync + 'static>() {}
 fn is_shown<T: Display>() {}
 fn is_clone<T: Clone>() {}
+fn is_setting<T: Clone + Default>() {}
 fn is_ordered<T: Ord>() {}
 fn is_key<T: Clone + Eq + std::hash::Hash + Default>() {}
 fn is_send<T: Send>() {}
@@ -84,6 +85,10 @@ fn things() {
     is_clone::<RetryLayer<Box<dyn Policy>>>();
     is_clone::<Retry<(), Box<dyn Policy>>>();
     is_clone::<Drain>();
+    is_setting::<Budget>();
+    is_setting::<Budgets>();
+    is_setting::<StandardPolicy>();
+    is_setting::<Upstream>();
 }
 
 /// A body that is neither `Sync` nor `Unpin`, as many are.

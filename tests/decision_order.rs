@@ -13,8 +13,8 @@ use http::{Method, Request, Response, request, response};
 use support::MS;
 use support::page::{PAGE, name, rows};
 use tower_http_retry::{
-    Attempt, BodyState, Decision, Facts, Failure, FailureKind, Idempotency, Policy, RetryDenied,
-    Rule, StandardPolicy, Step, Verdict, decide,
+    Attempt, BodyState, Decision, Execution, Facts, Failure, FailureKind, Idempotency, Policy,
+    RetryDenied, Rule, StandardPolicy, Step, Verdict, decide,
 };
 
 fn head(method: Method) -> request::Parts {
@@ -271,6 +271,36 @@ fn the_page_reads_like_the_verdicts() {
     let page = PAGE.split_once("```text\n").unwrap().1;
     let page: Vec<&str> = page.split_once("\n```").unwrap().0.lines().collect();
     assert_eq!(texts.to_vec(), page);
+}
+
+/// Its answer may be the echo of our own first request.
+#[test]
+fn an_earlier_attempt_of_unknown_execution_counts() {
+    let standard = StandardPolicy::default();
+    let (post, delete) = (head(Method::POST), head(Method::DELETE));
+    let [ok, missing] = [200, 404].map(answered);
+    let refused = Failure::not_sent(FailureKind::Certificate);
+    for (facts, execution, ambiguous) in [
+        (Facts::response(&post, &missing), Execution::Unknown, true),
+        (Facts::failure(&post, &refused), Execution::Unknown, true),
+        (
+            Facts::response(&delete, &missing),
+            Execution::Unknown,
+            false,
+        ),
+        // An answer that is accepted settles it.
+        (Facts::response(&post, &ok), Execution::Answered, false),
+    ] {
+        let verdict = decide(&standard, &facts.prior_unknown().attempt());
+        assert_eq!(
+            (verdict.execution(), verdict.is_ambiguous()),
+            (execution, ambiguous)
+        );
+        assert_ne!(
+            decide(&standard, &facts.attempt()).execution(),
+            Execution::Unknown
+        );
+    }
 }
 
 /// Declared by the caller, whatever the method says: step 8 looks at nothing else.

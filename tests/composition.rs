@@ -27,8 +27,9 @@ use tower_http::auth::AddAuthorizationLayer;
 use tower_http::decompression::DecompressionLayer;
 use tower_http::follow_redirect::FollowRedirectLayer;
 use tower_http_retry::{
-    Attempt, AttemptNumber, Budget, Deadline, Delivery, Error, Evidence, EvidenceError, Failure,
-    FailureKind, Policy, ReplayBody, Report, RetryDenied, RetryLayer, Rule, StandardPolicy,
+    Attempt, AttemptNumber, BoxError, Budget, Deadline, Delivery, Error, Evidence, EvidenceError,
+    Failure, FailureKind, Policy, ReplayBody, Report, RetryDenied, RetryLayer, Rule,
+    StandardPolicy,
 };
 
 #[test]
@@ -520,6 +521,36 @@ async fn redirects_outside_make_each_hop_a_call_of_its_own() {
         methods(&script),
         [Method::POST, Method::GET, Method::GET, Method::GET]
     );
+}
+
+// The body on its way
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_is_replaced_on_its_way_takes_the_proof_away() {
+    // A client that gives a request up before it has looked at it, as at a timeout while connecting.
+    let client = tower::service_fn(async |mut request: Request<ReplayBody>| {
+        request.body_mut().sits_on_client();
+        drop(request);
+        Err::<Response<String>, BoxError>("timed out".into())
+    });
+    let direct = layer().layer(client);
+    let error = direct
+        .oneshot(request(Method::POST, "order"))
+        .await
+        .unwrap_err();
+    assert_eq!(error.evidence(), Evidence::NotSent);
+    assert!(!error.is_ambiguous());
+
+    let replaced = ServiceBuilder::new()
+        .layer(layer())
+        .map_request(|request: Request<ReplayBody>| request.map(ReplayBody::one_shot))
+        .service(client);
+    let error = replaced
+        .oneshot(request(Method::POST, "order"))
+        .await
+        .unwrap_err();
+    assert_eq!(error.evidence(), Evidence::SentNoResponse);
+    assert!(error.is_ambiguous());
 }
 
 // On and off

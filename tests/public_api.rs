@@ -97,7 +97,7 @@ fn describe(html: &str, module: &str, list: &mut String) {
     }
     // An inherent impl's header says nothing that its methods do not.
     members.retain(|member| !member.starts_with("impl") || member.contains(" for "));
-    members.retain(|member| !member.contains("StructuralPartialEq"));
+    members.retain(|member| !member.contains("StructuralPartialEq") && !member.contains("__pin"));
     members.sort();
     members.dedup();
     for member in members {

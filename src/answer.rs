@@ -19,6 +19,17 @@ use crate::snapshot::Head;
 type Whole<B> = (response::Parts, ResponseBody<B>);
 
 impl<P: Policy> Judge<'_, P> {
+    /// Ends a call whose first attempt is its answer: nothing is reported. `false`: it is not so,
+    /// and nothing happened.
+    pub(crate) fn accept(&mut self, head: &mut response::Parts, verdict: Verdict) -> bool {
+        if !self.call.progress.attempts.is_empty() {
+            return false;
+        }
+        deposit(&self.call.progress, head, verdict.decision());
+        self.tell(Ok(head), None);
+        true
+    }
+
     /// Ends the call: the token goes back, the budget gets its deposit, and the observers are told
     /// what the caller gets.
     pub(crate) fn answer<B>(
@@ -32,7 +43,9 @@ impl<P: Policy> Judge<'_, P> {
     {
         let progress = &mut self.call.progress;
         progress.token = None;
-        deposit(progress, &mut last, verdict);
+        if let Last::Response(head, _) = &mut last {
+            deposit(progress, head, verdict.decision());
+        }
         // No attempt reported: a first-attempt success.
         let reported = std::mem::take(&mut progress.attempts);
         let report = (!reported.is_empty()).then(|| Report::new(reported));
@@ -60,7 +73,7 @@ impl<P: Policy> Judge<'_, P> {
                 }))
             }
         };
-        self.tell(&answer, report.as_ref());
+        self.tell(answer.as_ref().map(|(head, _)| head), report.as_ref());
         answer.map(|(head, body)| Response::from_parts(head, body))
     }
 
@@ -132,14 +145,14 @@ impl<P: Policy> Judge<'_, P> {
         self.call.progress.max_attempts.get() > 1
     }
 
-    fn tell<B>(&self, answer: &Result<Whole<B>, Error>, report: Option<&Report>) {
+    fn tell(&self, answer: Result<&response::Parts, &Error>, report: Option<&Report>) {
         if self.settings.observers.is_empty() {
             return;
         }
         let started = self.call.progress.call_started;
         let ended = CallEnded {
             request: Head::Kept(&self.call.kept),
-            answer: answer.as_ref().map(|(head, _)| head),
+            answer,
             attempts: report.map_or(1, |report| report.attempts().len() as u32),
             duration: started.map(|started| started.elapsed()).unwrap_or_default(),
             report,
@@ -153,11 +166,12 @@ impl<P: Policy> Judge<'_, P> {
 
 /// A call that ends with an accepted response, or with a plain 4xx, is traffic that the upstream
 /// served: it pays for a fraction of a retry. Once a call, whatever its attempts.
-fn deposit<B>(progress: &Progress, last: &mut Last<B>, verdict: Verdict) {
-    let (Some(budget), Last::Response(head, _)) = (&progress.budget, last) else {
+#[inline]
+pub(crate) fn deposit(progress: &Progress, head: &mut response::Parts, decision: Decision) {
+    let Some(budget) = &progress.budget else {
         return;
     };
-    let accepted = verdict.decision() == Decision::Accept && progress.reconciled.is_none();
+    let accepted = decision == Decision::Accept && progress.reconciled.is_none();
     let plain = head.status.is_client_error()
         && !matches!(
             head.status,

@@ -9,6 +9,7 @@ use http::{StatusCode, request, response};
 use crate::body::{BodyState, Replayability};
 use crate::evidence::{Evidence, Failure};
 use crate::idempotency::Idempotency;
+use crate::retry_after::Hint;
 use crate::snapshot::Head;
 
 /// How an attempt ended.
@@ -67,7 +68,7 @@ pub struct Attempt<'a> {
     pub(crate) prior_unknown: bool,
     pub(crate) remaining: Option<Duration>,
     pub(crate) min_attempt: Duration,
-    pub(crate) retry_after: Option<Duration>,
+    pub(crate) retry_after: Hint<'a>,
     pub(crate) body: Option<&'a [u8]>,
 }
 
@@ -163,8 +164,8 @@ impl<'a> Attempt<'a> {
     }
 
     /// How long the server asked to wait, if it did.
-    pub const fn retry_after(&self) -> Option<Duration> {
-        self.retry_after
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.retry_after.get()
     }
 
     /// The whole response body. Only under
@@ -205,7 +206,7 @@ impl fmt::Debug for Attempt<'_> {
             .field("prior_unknown", &self.prior_unknown)
             .field("remaining", &self.remaining)
             .field("min_attempt", &self.min_attempt)
-            .field("retry_after", &self.retry_after)
+            .field("retry_after", &self.retry_after())
             .finish_non_exhaustive()
     }
 }

@@ -65,22 +65,27 @@ impl Budgets {
     }
 
     /// The budget of a call, by its request. `last` is the service's own: whom it called last,
-    /// since most call one upstream again and again.
+    /// since most call one upstream again and again. `held` is that of an earlier call: if it is the
+    /// same one, the count of its holders, which all threads share, is left alone.
     #[inline]
-    pub(crate) fn for_call(&self, parts: &Parts, last: &mut Option<Budget>) -> Option<CallBudget> {
+    pub(crate) fn for_call(
+        &self,
+        parts: &Parts,
+        last: &mut Option<Budget>,
+        held: Option<CallBudget>,
+    ) -> Option<CallBudget> {
         let budget = match &self.kind {
             Kind::Off => return None,
-            Kind::Shared(budget) => budget.clone(),
+            Kind::Shared(budget) => budget,
             Kind::PerUpstream(upstreams) => match last {
-                Some(last) if serves(last, parts) => last.clone(),
-                Some(_) | None => {
-                    let budget = upstreams.get(&UpstreamRef::of(parts));
-                    *last = Some(budget.clone());
-                    budget
-                }
+                Some(last) if serves(last, parts) => last,
+                Some(_) | None => last.insert(upstreams.get(&UpstreamRef::of(parts))),
             },
         };
-        Some(CallBudget::new(budget, &parts.extensions))
+        match held {
+            Some(held) if held.is_of(budget) => Some(held.for_another(&parts.extensions)),
+            Some(_) | None => Some(CallBudget::new(budget.clone(), &parts.extensions)),
+        }
     }
 }
 
@@ -181,7 +186,10 @@ mod tests {
     }
 
     fn retry(budgets: &Budgets, uri: &str, last: &mut Option<Budget>) -> bool {
-        let call = budgets.for_call(&get(uri), last).unwrap();
+        // Whatever budget an earlier call left behind.
+        let held = CallBudget::new(Budget::default(), &Default::default());
+        let call = budgets.for_call(&get(uri), last, Some(held)).unwrap();
+        let call = budgets.for_call(&get(uri), last, Some(call)).unwrap();
         call.try_withdraw().map(crate::Token::spend).is_some()
     }
 
@@ -205,8 +213,12 @@ mod tests {
     #[test]
     fn the_last_budget_is_looked_up_again_once_it_is_evicted() {
         let (budgets, mut last, mut other) = (dry(1), None, None);
-        budgets.for_call(&get("http://a/"), &mut last).unwrap();
-        budgets.for_call(&get("http://b/"), &mut other).unwrap();
+        budgets
+            .for_call(&get("http://a/"), &mut last, None)
+            .unwrap();
+        budgets
+            .for_call(&get("http://b/"), &mut other, None)
+            .unwrap();
         assert!(last.as_ref().is_some_and(Budget::is_retired));
         assert!(retry(&budgets, "http://a/", &mut last));
         assert!(!last.as_ref().is_some_and(Budget::is_retired));
@@ -231,6 +243,7 @@ mod tests {
     fn no_budget_where_they_are_off() {
         let budgets = Budgets::off();
         assert!(budgets.get(&UpstreamKey::default()).is_none());
-        assert!(budgets.for_call(&get("http://a/"), &mut None).is_none());
+        let call = budgets.for_call(&get("http://a/"), &mut None, None);
+        assert!(call.is_none());
     }
 }

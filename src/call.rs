@@ -1,6 +1,7 @@
 //! What a call knows: the request it keeps, and how far it has come.
 
 use std::cell::RefCell;
+use std::mem;
 use std::num::NonZeroU32;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -8,12 +9,14 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use http::header::CONTENT_LENGTH;
-use http::{HeaderValue, Request, StatusCode, request};
+use http::{HeaderValue, StatusCode, request};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::BoxError;
 use crate::attempt::{Attempt, AttemptNumber, NoEarlyData, Outcome};
-use crate::body::{BodyState, Opened, ReplayBody, Replayability, Source, Witness};
+use crate::body::{
+    BodyState, OpenError, Opened, Opening, ReplayBody, Replayability, Source, Witness,
+};
 use crate::budget::{Budget, CallBudget, Token};
 use crate::deadline::Deadline;
 use crate::evidence::{Execution, FailureKind};
@@ -22,7 +25,7 @@ use crate::policy::{Policy, idempotency_for};
 use crate::random::{Sequence, idempotency_key};
 use crate::report::{AttemptReport, SharedError};
 use crate::response::Reader;
-use crate::retry_after;
+use crate::retry_after::{Hint, Unread};
 use crate::shared::Settings;
 use crate::snapshot::{Head, Snapshot};
 
@@ -74,6 +77,8 @@ pub(crate) struct Progress {
 
 /// The request body, as the call holds it.
 pub(crate) enum RequestBody {
+    /// Few bytes, copied behind the head; or none.
+    Copied(BodyState),
     /// Outside every attempt, for as many as it is good for.
     Kept(Source),
     /// Given away with the one attempt that there can be.
@@ -83,6 +88,7 @@ pub(crate) enum RequestBody {
 impl RequestBody {
     pub(crate) fn replayability(&self) -> Replayability {
         match self {
+            Self::Copied(_) => Replayability::Replayable,
             Self::Kept(source) => source.replayability(),
             Self::Given(mark, _) => *mark,
         }
@@ -90,6 +96,7 @@ impl RequestBody {
 
     fn state(&self, witness: &Witness) -> BodyState {
         match self {
+            Self::Copied(state) => *state,
             Self::Kept(source) => source.state(),
             Self::Given(_, BodyState::Untouched) if witness.trace().polled() => BodyState::Consumed,
             Self::Given(_, state) => *state,
@@ -103,17 +110,37 @@ pub(crate) struct Prepared {
     pub(crate) body: Opened,
 }
 
+/// What keeps a first attempt from being sent.
+pub(crate) enum Held {
+    /// Its body has to be opened first.
+    Opening(Opening<ReplayBody>),
+    /// It has none.
+    Failed(OpenError),
+}
+
+fn held(first: Opened, body: &mut ReplayBody) -> Option<Held> {
+    match first {
+        Opened::Body(first) => {
+            *body = first;
+            None
+        }
+        Opened::Opening(opening) => Some(Held::Opening(opening)),
+        Opened::Failed(error) => Some(Held::Failed(error)),
+    }
+}
+
 impl Call {
     /// Takes note of a request. What is kept of it depends on whether it could ever be sent again,
-    /// and on whether anybody will look at it.
+    /// and on whether anybody will look at it. `body` becomes that of the first attempt, unless it
+    /// is held up.
     pub(crate) fn begin<P: Policy>(
-        request: Request<ReplayBody>,
+        head: &mut request::Parts,
+        body: &mut ReplayBody,
         policy: &P,
         settings: &Settings,
         budget: &mut Option<Budget>,
-    ) -> (Box<Self>, Prepared) {
-        let (mut head, body) = request.into_parts();
-        if let Some(name) = policy.generated_key(&head)
+    ) -> (Box<Self>, Option<Held>) {
+        if let Some(name) = policy.generated_key(head)
             && !head.headers.contains_key(&name)
             && let Some(key) = idempotency_key()
         {
@@ -121,32 +148,43 @@ impl Call {
         }
 
         let mut call = pool::take();
-        let progress = &mut call.progress;
-        progress.max_attempts = policy.max_attempts(&head);
-        progress.idempotency = idempotency_for(policy, &head);
-        progress.declared_len = declared_len(&head);
-        progress.budget = settings.budgets.for_call(&head, budget);
+        let Self { kept, progress } = &mut *call;
+        progress.max_attempts = policy.max_attempts(head);
+        progress.idempotency = idempotency_for(policy, head);
+        progress.budget = settings
+            .budgets
+            .for_call(head, budget, progress.budget.take());
         progress.random = settings.randomness.of_call();
-        progress.start(&head, settings);
+        progress.start(head, settings);
 
         let state = body.state();
         let once = progress.max_attempts == NonZeroU32::MIN || !state.is_replayable();
-        let witness = progress.witness.clone();
-        let body = if once {
-            progress.body = RequestBody::Given(body.replayability(), state);
-            body.witnessed(witness, progress.declared_len)
+        if once && !settings.reads_request() && !policy.reads_request() {
+            kept.fill_method(&head.method);
+            progress.declared_len = declared_len(head);
         } else {
-            let mut source = body.into_source();
+            progress.declared_len = kept.fill(head).and_then(length);
+        }
+        let witness = progress.witness.clone();
+        let few = if once { None } else { body.few_bytes() };
+        if let Some(bytes) = few {
+            kept.fill_body(bytes);
+            progress.body = RequestBody::Copied(state);
+        } else if once {
+            progress.body = RequestBody::Given(body.replayability(), state);
+        } else {
+            let mut source = mem::take(body).into_source();
             let first = source.attempt(witness, progress.declared_len);
             progress.body = RequestBody::Kept(source);
-            first
-        };
-        if once && !settings.reads_request() && !policy.reads_request() {
-            call.kept.fill_method(&head.method);
-        } else {
-            call.kept.fill(&head);
+            return (call, held(first, body));
         }
-        (call, Prepared { head, body })
+        // Where they are: nothing is moved.
+        if body.is_in_memory() {
+            let watched = body.watch(witness, progress.declared_len);
+            return (call, watched.err().map(Held::Failed));
+        }
+        let first = mem::take(body).witnessed(witness, progress.declared_len);
+        (call, held(first, body))
     }
 
     /// The next attempt's request: the caller's own, as it was before any layer below changed it.
@@ -167,6 +205,7 @@ impl Call {
         }
         let witness = progress.witness.clone();
         let body = match &mut progress.body {
+            RequestBody::Copied(_) => self.kept.body().witnessed(witness, progress.declared_len),
             RequestBody::Kept(source) => source.attempt(witness, progress.declared_len),
             // Never here: such a call has no second attempt. An empty body under a head that
             // declares another is refused before it is sent.
@@ -176,17 +215,15 @@ impl Call {
     }
 
     /// The facts of the attempt that ended with `outcome`.
+    #[inline]
     pub(crate) fn attempt<'a>(
         kept: &'a Snapshot,
         progress: &Progress,
         settings: &Settings,
         outcome: Outcome<'a>,
         body: Option<&'a [u8]>,
+        hint: &'a Unread<'a>,
     ) -> Attempt<'a> {
-        let hint = outcome
-            .response()
-            .filter(|head| !head.headers.is_empty())
-            .and_then(|head| retry_after::parse(&head.headers, retry_after::now()));
         Attempt {
             number: progress.number,
             max_attempts: progress.max_attempts,
@@ -202,12 +239,13 @@ impl Call {
             prior_unknown: progress.prior_unknown,
             remaining: progress.remaining(),
             min_attempt: settings.min_attempt,
-            retry_after: hint,
+            retry_after: Hint::Unread(hint),
             body,
         }
     }
 
-    /// Gives the memory to the next call on this thread.
+    /// Gives the memory to the next call on this thread. Only where the first attempt was the
+    /// answer: then there is little to clear, and the others' waits cost more than an allocation.
     pub(crate) fn recycle(mut self: Box<Self>) {
         self.kept.clear();
         self.progress.clear();
@@ -217,10 +255,6 @@ impl Call {
 
 impl Progress {
     fn start(&mut self, head: &request::Parts, settings: &Settings) {
-        let own = head
-            .extensions
-            .get::<Deadline>()
-            .and_then(|deadline| deadline.instant());
         // The clock is read only where something needs to know when the call began.
         if settings.reads_clock() {
             let now = Instant::now();
@@ -231,10 +265,10 @@ impl Progress {
                 .and_then(|time| now.checked_add(time));
             self.deadline = settings.deadline.and_then(|time| now.checked_add(time));
         }
-        self.deadline = match (self.deadline, own) {
-            (Some(layer), Some(own)) => Some(layer.min(own)),
-            (layer, own) => layer.or(own),
-        };
+        let own = head.extensions.get::<Deadline>();
+        if let Some(own) = own.and_then(|own| own.instant()) {
+            self.deadline = Some(self.deadline.map_or(own, |layer| layer.min(own)));
+        }
     }
 
     /// The start of a retry: from here its time runs.
@@ -243,6 +277,7 @@ impl Progress {
         self.number = self.number.saturating_add(1);
         self.waited = waited;
         self.attempt_started = Some(now);
+        self.attempt_took = Duration::ZERO;
         self.attempt_deadline = settings
             .attempt_timeout
             .and_then(|time| now.checked_add(time));
@@ -261,13 +296,12 @@ impl Progress {
         self.attempt_started.get_or_insert_with(Instant::now);
     }
 
-    /// The attempt has its response head, or its failure.
+    /// The attempt has its response head, or its failure: its time is taken. Where nobody asks for
+    /// it, the clock is not read.
     pub(crate) fn stop_clock(&mut self) {
-        self.attempt_deadline = None;
-        self.attempt_took = self
-            .attempt_started
-            .map(|start| start.elapsed())
-            .unwrap_or_default();
+        if let Some(start) = self.attempt_started.take() {
+            self.attempt_took = start.elapsed();
+        }
     }
 
     /// For the response body: where the defaults do not do to read its failures, because there are
@@ -281,6 +315,11 @@ impl Progress {
                 witness: self.witness.clone(),
             })
         })
+    }
+
+    pub(crate) fn is_late(&self) -> bool {
+        self.remaining()
+            .is_some_and(|remaining| remaining.is_zero())
     }
 
     pub(crate) fn remaining(&self) -> Option<Duration> {
@@ -310,33 +349,29 @@ impl Progress {
         timer.as_mut().poll(cx)
     }
 
-    fn clear(&mut self) {
-        let witness = &mut self.witness;
-        if !witness.reset_if_unique() {
-            *witness = Witness::new();
+    /// Cuts the running attempt's body off. Whether there can be another one.
+    pub(crate) fn cut(&mut self) -> BodyState {
+        match &mut self.body {
+            RequestBody::Copied(_) => self.witness.cut(),
+            RequestBody::Kept(source) => source.cut(),
+            RequestBody::Given(..) => {}
         }
-        self.number = NonZeroU32::MIN;
-        self.prior_unknown = false;
-        self.body = RequestBody::Given(Replayability::Replayable, BodyState::Empty);
-        self.budget = None;
-        self.token = None;
-        self.attempt_deadline = None;
+        self.body.state(&self.witness)
+    }
+
+    /// Makes a call that was answered by its first attempt as new. The budget stays: the next call
+    /// probably goes to the same upstream.
+    fn clear(&mut self) {
+        if !self.witness.reset_if_unique() {
+            self.witness = Witness::new();
+        }
+        self.body = RequestBody::Copied(BodyState::Empty);
         self.deadline = None;
+        self.attempt_deadline = None;
         self.call_started = None;
         self.attempt_started = None;
         self.attempt_took = Duration::ZERO;
-        self.waited = Duration::ZERO;
         self.timer = None;
-        self.credential = None;
-        self.refreshed = false;
-        self.no_early_data = false;
-        self.attempts.clear();
-        self.cut_short = false;
-        self.contradicted = false;
-        self.reconciled = None;
-        self.reconcile_error = None;
-        self.reconciled_status = None;
-        self.prior_error = None;
     }
 }
 
@@ -347,7 +382,7 @@ impl Default for Progress {
             max_attempts: NonZeroU32::MIN,
             idempotency: Idempotency::NonIdempotent,
             prior_unknown: false,
-            body: RequestBody::Given(Replayability::Replayable, BodyState::Empty),
+            body: RequestBody::Copied(BodyState::Empty),
             witness: Witness::new(),
             declared_len: None,
             budget: None,
@@ -382,12 +417,11 @@ pub(crate) fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<In
 }
 
 fn declared_len(head: &request::Parts) -> Option<u64> {
-    head.headers
-        .get(CONTENT_LENGTH)?
-        .to_str()
-        .ok()?
-        .parse()
-        .ok()
+    length(head.headers.get(CONTENT_LENGTH)?)
+}
+
+fn length(value: &HeaderValue) -> Option<u64> {
+    value.to_str().ok()?.parse().ok()
 }
 
 /// Calls that ended, for those to come on the same thread.

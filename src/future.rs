@@ -28,7 +28,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use http::{Request, Response, request};
+use http::{Request, Response, request, response};
 use http_body::Body;
 use pin_project_lite::pin_project;
 use sync_wrapper::SyncWrapper;
@@ -41,7 +41,7 @@ pub use crate::adapter::ReqwestFuture;
 use crate::BoxError;
 use crate::attempt::Outcome;
 use crate::body::{OpenError, Opened, Opening, ReplayBody};
-use crate::call::{Call, Prepared, earlier};
+use crate::call::{Call, Held, Prepared, earlier};
 use crate::ended::{Ended, Last};
 use crate::error::Error;
 use crate::evidence::{Failure, FailureKind};
@@ -164,43 +164,49 @@ where
     S: Service<Request<ReplayBody>, Response = Response<B>> + Clone,
     P: Policy,
 {
-    /// Sends the first attempt with `ready`, the instance that the caller made ready.
-    pub(crate) fn start(
+    /// A call whose first attempt is on its way.
+    #[inline]
+    pub(crate) fn sent(attempt: S::Future, call: Box<Call>, shared: Arc<Shared<S, P>>) -> Self {
+        Self {
+            attempt: Some(attempt),
+            stage: Stage::Calling,
+            call: Some(call),
+            shared,
+        }
+    }
+
+    /// A call whose first attempt cannot be sent yet, or not at all. `ready`: the instance that the
+    /// caller made ready.
+    #[cold]
+    pub(crate) fn held(
         mut call: Box<Call>,
-        request: Prepared,
+        head: request::Parts,
+        held: Option<Held>,
         shared: Arc<Shared<S, P>>,
         ready: &mut S,
     ) -> Self {
-        let late = call
-            .progress
-            .remaining()
-            .is_some_and(|remaining| remaining.is_zero());
-        let (stage, attempt) = match request.body {
-            _ if late => (unsent(FailureKind::DeadlineReached, None), None),
-            Opened::Body(body) => (
-                Stage::Calling,
-                Some(ready.call(Request::from_parts(request.head, body))),
-            ),
-            Opened::Opening(opening) => {
+        let stage = match held {
+            // Its deadline has passed.
+            None => unsent(FailureKind::DeadlineReached, None),
+            _ if call.progress.is_late() => unsent(FailureKind::DeadlineReached, None),
+            Some(Held::Opening(opening)) => {
                 call.progress.start_clock();
                 // The instance that was ready is the one that will be called.
                 let service = mem::replace(ready, shared.instance());
-                let opening = SyncWrapper::new(opening);
-                let unopened = Unopened {
-                    opening,
-                    head: request.head,
+                Stage::Opening(Box::new(Unopened {
+                    opening: SyncWrapper::new(opening),
+                    head,
                     service,
                     between: None,
-                };
-                (Stage::Opening(Box::new(unopened)), None)
+                }))
             }
-            Opened::Failed(error) => {
+            Some(Held::Failed(error)) => {
                 let (kind, source) = not_opened(error);
-                (unsent(kind, Some(source)), None)
+                unsent(kind, Some(source))
             }
         };
         Self {
-            attempt,
+            attempt: None,
             stage,
             call: Some(call),
             shared,
@@ -233,7 +239,42 @@ where
             let go = match mem::replace(this.stage, Stage::Done) {
                 Stage::Unsent(ended) => run.ended(*ended, None, None),
                 Stage::Opening(unopened) => run.opening(cx, unopened),
-                Stage::Calling => run.calling(cx, this.attempt.as_mut()),
+                Stage::Calling => match poll_attempt(this.attempt.as_mut(), cx) {
+                    // The way of almost every call. Its response is moved as seldom as can be: a
+                    // struct that was just written in pieces is slow to copy.
+                    Poll::Ready(Ok(response)) => {
+                        this.attempt.set(None);
+                        run.call.progress.attempt_deadline = None;
+                        let (mut head, body) = response.into_parts();
+                        if run.shared.settings.delivery.until().is_some() {
+                            run.responded(head, body)
+                        } else if let Some(ruling) = run.judge().respond(&mut head) {
+                            let body = run.counted(&head, body);
+                            run.follow(ruling, Ended::Response(head, body), None)
+                        } else {
+                            let body = run.counted(&head, body);
+                            if let Some(call) = this.call.take() {
+                                call.recycle();
+                            }
+                            return Poll::Ready(Ok(Response::from_parts(head, body)));
+                        }
+                    }
+                    Poll::Ready(Err(error)) => {
+                        // Dropped before its error is read: only then the body witness has seen
+                        // everything.
+                        this.attempt.set(None);
+                        let ended = run.judge().failed(error.into());
+                        run.ended(ended, None, None)
+                    }
+                    Poll::Pending => match run.overdue(cx) {
+                        Poll::Ready(limit) => {
+                            this.attempt.set(None);
+                            let ended = run.judge().timed_out(limit);
+                            run.ended(ended, None, None)
+                        }
+                        Poll::Pending => Go::Stay(Stage::Calling),
+                    },
+                },
                 Stage::Reading(ahead) => run.reading(cx, ahead),
                 Stage::Reconciling(question) => run.reconciling(cx, question),
                 Stage::Discarding(discarded) => run.discarding(cx, discarded),
@@ -253,9 +294,7 @@ where
                     *this.stage = Stage::Calling;
                 }
                 Go::Answer(answer) => {
-                    if let Some(call) = this.call.take() {
-                        call.recycle();
-                    }
+                    *this.call = None;
                     return Poll::Ready(answer);
                 }
             }
@@ -278,60 +317,27 @@ where
     B::Error: Into<BoxError>,
     P: Policy,
 {
-    fn calling(
-        &mut self,
-        cx: &mut Context<'_>,
-        mut attempt: Pin<&mut Option<S::Future>>,
-    ) -> Go<S, B> {
+    /// The attempt is pending: ready when it may not take longer.
+    fn overdue(&mut self, cx: &mut Context<'_>) -> Poll<FailureKind> {
         let progress = &mut self.call.progress;
-        let result = match attempt
-            .as_mut()
-            .as_pin_mut()
-            .map(|attempt| attempt.poll(cx))
-        {
-            Some(Poll::Ready(result)) => Ok(result),
-            Some(Poll::Pending) | None => {
-                progress.start_clock();
-                match progress.poll_limit(cx) {
-                    Poll::Pending => return Go::Stay(Stage::Calling),
-                    Poll::Ready(limit) => Err(limit),
-                }
-            }
-        };
-        // Dropped before its error is read: only then the body witness has seen everything.
-        attempt.set(None);
-        match result {
-            Ok(Ok(response)) => self.responded(response),
-            Ok(Err(error)) => {
-                let ended = self.judge().failed(error.into());
-                self.ended(ended, None, None)
-            }
-            Err(limit) => {
-                let ended = self.judge().timed_out(limit);
-                self.ended(ended, None, None)
-            }
-        }
+        progress.start_clock();
+        progress.poll_limit(cx)
     }
 
-    fn responded(&mut self, response: Response<B>) -> Go<S, B> {
+    /// A response whose body is read before it is delivered, if it has one.
+    fn responded(&mut self, head: response::Parts, body: B) -> Go<S, B> {
         self.call.progress.stop_clock();
-        let (head, body) = response.into_parts();
-        let settings = &self.shared.settings;
-        let method = self.call.kept.method();
-        let body = Counted::new(
-            body,
-            method,
-            &head,
-            self.call.progress.body_reader(settings),
-        );
-        let read = settings.delivery.until().is_some()
-            && !is_bodiless(method, head.status)
-            && !body.is_end_stream();
-        let body = ResponseBody::fresh(body);
-        if read {
-            return Go::To(Stage::Reading(Box::new(Ahead::new(head, body))));
+        let body = self.counted(&head, body);
+        if is_bodiless(self.call.kept.method(), head.status) || body.is_end_stream() {
+            return self.ended(Ended::Response(head, body), None, None);
         }
-        self.ended(Ended::Response(head, body), None, None)
+        Go::To(Stage::Reading(Box::new(Ahead::new(head, body))))
+    }
+
+    fn counted(&self, head: &response::Parts, body: B) -> ResponseBody<B> {
+        let reader = self.call.progress.body_reader(&self.shared.settings);
+        let method = self.call.kept.method();
+        ResponseBody::fresh(Counted::new(body, method, head, reader))
     }
 
     /// Only the deadline cuts this short: the attempt timeout was for the headers.
@@ -369,7 +375,12 @@ where
         whole: Option<&[u8]>,
         earlier: Option<Last<B>>,
     ) -> Go<S, B> {
-        match self.judge().rule(ended.outcome(), whole) {
+        let ruling = self.judge().rule(ended.outcome(), whole);
+        self.follow(ruling, ended, earlier)
+    }
+
+    fn follow(&mut self, ruling: Ruling, ended: Ended<B>, earlier: Option<Last<B>>) -> Go<S, B> {
+        match ruling {
             Ruling::Again(wait) => self.again(ended, earlier, wait),
             Ruling::Final(verdict) => self.answer(earlier.unwrap_or(ended.into()), verdict),
             Ruling::Ask(verdict) => match self.judge().ask(ended.outcome()) {
@@ -643,7 +654,6 @@ where
     /// is no longer the one that was sent first.
     fn not_opened(&mut self, error: OpenError) -> Go<S, B> {
         let (kind, source) = not_opened(error);
-        self.call.progress.stop_clock();
         self.ended(
             Ended::Failure(Failure::not_sent(kind), Some(source)),
             None,
@@ -654,7 +664,6 @@ where
     /// A retry's time was up before it was sent. It counts as an attempt, but never takes the place
     /// of the last real outcome.
     fn never_sent(&mut self, last: Last<B>) -> Go<S, B> {
-        self.call.progress.stop_clock();
         let failure = Failure::not_sent(FailureKind::ResponseTimeout);
         self.ended(Ended::Failure(failure, None), None, Some(last))
     }
@@ -733,6 +742,13 @@ where
             policy: &self.shared.policy,
             settings: &self.shared.settings,
         }
+    }
+}
+
+fn poll_attempt<F: Future>(attempt: Pin<&mut Option<F>>, cx: &mut Context<'_>) -> Poll<F::Output> {
+    match attempt.as_pin_mut() {
+        Some(attempt) => attempt.poll(cx),
+        None => Poll::Pending,
     }
 }
 

@@ -3,13 +3,14 @@
 
 use std::time::Duration;
 
-use http::StatusCode;
+use http::{StatusCode, response};
 use tokio::time::Instant;
 
 use crate::BoxError;
+use crate::answer::deposit;
 use crate::attempt::{Attempt, Outcome};
 use crate::budget::CallBudget;
-use crate::call::{Call, Progress, RequestBody};
+use crate::call::{Call, Progress};
 use crate::ended::{Ended, Last, TimedOut};
 use crate::error::last_word;
 use crate::evidence::{
@@ -22,6 +23,7 @@ use crate::policy::{
 use crate::reconcile::{Ambiguous, Asking};
 use crate::refresh::Refreshing;
 use crate::report::{AttemptReport, SharedError};
+use crate::retry_after::Unread;
 use crate::shared::Settings;
 
 /// Judges the attempts of one call.
@@ -65,7 +67,6 @@ impl Wait {
 impl<P: Policy> Judge<'_, P> {
     /// The inner service failed.
     pub(crate) fn failed<B>(&mut self, error: BoxError) -> Ended<B> {
-        self.call.progress.stop_clock();
         let trace = self.call.progress.witness.trace();
         let failed = FailedAttempt::new(Phase::Call, Some(&*error), trace);
         let failure = match last_word(&*error).filter(|_| !trace.failed()) {
@@ -92,7 +93,6 @@ impl<P: Policy> Judge<'_, P> {
     /// The layer ended the attempt, at a limit.
     pub(crate) fn timed_out<B>(&mut self, limit: FailureKind) -> Ended<B> {
         let progress = &mut self.call.progress;
-        progress.stop_clock();
         let failed = FailedAttempt::new(Phase::Call, None, progress.witness.trace());
         let source = TimedOut {
             kind: limit,
@@ -115,14 +115,35 @@ impl<P: Policy> Judge<'_, P> {
         judged.failure
     }
 
+    /// A response arrived, and nothing is wrong with it so far. `None`: it is the answer, and the
+    /// call is over.
+    #[inline]
+    pub(crate) fn respond(&mut self, head: &mut response::Parts) -> Option<Ruling> {
+        // Of a first attempt that is accepted nothing is reported: where nobody observes it either,
+        // its facts are not gathered.
+        let first = self.call.progress.attempts.is_empty();
+        if first && self.settings.observers.is_empty() && self.policy.accepts(head) {
+            deposit(&self.call.progress, head, Decision::Accept);
+            return None;
+        }
+        match self.rule(Outcome::Response(head), None) {
+            Ruling::Final(verdict) if self.accept(head, verdict) => None,
+            ruling @ (Ruling::Final(_) | Ruling::Again(_) | Ruling::Ask(_)) => Some(ruling),
+        }
+    }
+
     /// The nine steps, and for what they permit the gates that change something: the wait against
     /// the deadline, the token, the body.
     pub(crate) fn rule(&mut self, outcome: Outcome<'_>, whole: Option<&[u8]>) -> Ruling {
         let Call { kept, progress } = &mut *self.call;
         // Still here: the attempt it was for never went out.
         progress.token = None;
-        let attempt = Call::attempt(kept, progress, self.settings, outcome, whole);
+        let hint = Unread::of(outcome.response().map(|head| &head.headers));
+        let attempt = Call::attempt(kept, progress, self.settings, outcome, whole, &hint);
         let verdict = decide(self.policy, &attempt);
+        if verdict.decision() != Decision::Accept {
+            progress.stop_clock();
+        }
         let (verdict, wait) = match verdict.decision() {
             Decision::Accept | Decision::Denied(_) | Decision::Ambiguous => (verdict, None),
             Decision::Retry | Decision::Refresh => {
@@ -172,11 +193,7 @@ impl<P: Policy> Judge<'_, P> {
         if self.settings.is_draining() {
             return Some((RetryDenied::RuntimeDraining, Step::Draining));
         }
-        let late = self
-            .call
-            .progress
-            .remaining()
-            .is_some_and(|remaining| remaining.is_zero());
+        let late = self.call.progress.is_late();
         late.then_some((RetryDenied::Deadline, Step::Deadline))
     }
 
@@ -230,7 +247,8 @@ impl<P: Policy> Judge<'_, P> {
     fn found_out(&mut self, outcome: Outcome<'_>, verdict: Verdict, found: Execution) {
         let Call { kept, progress } = &mut *self.call;
         progress.reconciled = Some(found);
-        let attempt = Call::attempt(kept, progress, self.settings, outcome, None);
+        let hint = Unread::of(outcome.response().map(|head| &head.headers));
+        let attempt = Call::attempt(kept, progress, self.settings, outcome, None, &hint);
         record(
             self.policy,
             progress,
@@ -261,12 +279,9 @@ fn pass<P: Policy>(
         ),
         None => None,
     };
-    if let RequestBody::Kept(source) = &mut progress.body {
-        source.cut();
-        let state = source.state();
-        if !state.is_replayable() {
-            return Err((RetryDenied::BodyNotReplayable(state), Step::Body));
-        }
+    let state = progress.cut();
+    if !state.is_replayable() {
+        return Err((RetryDenied::BodyNotReplayable(state), Step::Body));
     }
     progress.token = token;
     progress.no_early_data |= attempt.status() == Some(StatusCode::TOO_EARLY);
@@ -318,6 +333,7 @@ fn record<P: Policy>(
             None => own_execution(policy, attempt),
         };
         progress.prior_unknown |= execution == Execution::Unknown;
+        progress.stop_clock();
         progress.attempts.push(AttemptReport {
             number: attempt.number,
             evidence: attempt.evidence(),
@@ -336,6 +352,7 @@ fn record<P: Policy>(
     if settings.observers.is_empty() {
         return;
     }
+    progress.stop_clock();
     let ended = AttemptEnded {
         attempt,
         verdict: &verdict,

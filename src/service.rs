@@ -97,9 +97,19 @@ where
             self.renew_template();
         }
         let shared = Arc::clone(&self.shared);
-        let (call, request) =
-            Call::begin(request, &*shared.policy, &shared.settings, &mut self.budget);
-        ResponseFuture::start(call, request, shared, &mut self.inner)
+        let (mut head, mut body) = request.into_parts();
+        let (call, held) = Call::begin(
+            &mut head,
+            &mut body,
+            &*shared.policy,
+            &shared.settings,
+            &mut self.budget,
+        );
+        if held.is_none() && !call.progress.is_late() {
+            let attempt = self.inner.call(Request::from_parts(head, body));
+            return ResponseFuture::sent(attempt, call, shared);
+        }
+        ResponseFuture::held(call, head, held, shared, &mut self.inner)
     }
 }
 

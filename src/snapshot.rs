@@ -8,7 +8,10 @@
 use std::sync::OnceLock;
 
 use bytes::Bytes;
+use http::header::CONTENT_LENGTH;
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Uri, Version, request};
+
+use crate::body::ReplayBody;
 
 /// A request head as a policy sees it: given, or rebuilt when first looked at.
 #[derive(Clone, Copy)]
@@ -32,28 +35,42 @@ pub(crate) struct Snapshot {
     method: Method,
     version: Version,
     extensions: Extensions,
-    /// For each header: the lengths of name and value, name, value. Then the URI.
+    /// For each header: name, value. Then the URI, and a small body.
     buffer: Vec<u8>,
-    headers: usize,
+    headers: Vec<Lengths>,
+    /// Where the head ends in the buffer.
+    head_end: usize,
     sensitive: bool,
     rebuilt: OnceLock<request::Parts>,
+}
+
+/// Of one header in the buffer.
+#[derive(Clone, Copy)]
+struct Lengths {
+    name: u32,
+    value: u32,
 }
 
 /// In the length of a name: its value is sensitive. (Names are shorter than 64 KiB.)
 const SENSITIVE: u32 = 1 << 31;
 
 impl Snapshot {
-    /// Copies `head`. The snapshot must be [cleared](Self::clear).
-    pub(crate) fn fill(&mut self, head: &request::Parts) {
+    /// Copies `head`. The snapshot must be [cleared](Self::clear). Gives the `content-length` that it
+    /// comes by: cheaper than to look for it.
+    pub(crate) fn fill<'a>(&mut self, head: &'a request::Parts) -> Option<&'a HeaderValue> {
         self.method = head.method.clone();
         self.version = head.version;
         if !head.extensions.is_empty() {
             self.extensions = head.extensions.clone();
         }
+        let mut content_length = None;
         for (name, value) in &head.headers {
+            let name = name.as_str();
             self.push_header(name, value);
+            if name == CONTENT_LENGTH.as_str() {
+                content_length.get_or_insert(value);
+            }
         }
-        self.headers = head.headers.len();
         if let Some(scheme) = head.uri.scheme_str() {
             self.buffer.extend_from_slice(scheme.as_bytes());
             self.buffer.extend_from_slice(b"://");
@@ -64,6 +81,13 @@ impl Snapshot {
         if let Some(path) = head.uri.path_and_query() {
             self.buffer.extend_from_slice(path.as_str().as_bytes());
         }
+        self.head_end = self.buffer.len();
+        content_length
+    }
+
+    /// Copies a small body, after the head.
+    pub(crate) fn fill_body(&mut self, bytes: &[u8]) {
+        self.buffer.extend_from_slice(bytes);
     }
 
     /// Keeps the method alone: for calls that are never repeated and whose head nobody reads.
@@ -72,21 +96,18 @@ impl Snapshot {
     }
 
     #[inline]
-    fn push_header(&mut self, name: &HeaderName, value: &HeaderValue) {
-        let (name, bytes) = (name.as_str().as_bytes(), value.as_bytes());
+    fn push_header(&mut self, name: &str, value: &HeaderValue) {
         let mut name_len = name.len() as u32;
         if value.is_sensitive() {
             name_len |= SENSITIVE;
             self.sensitive = true;
         }
-        let mut lengths = [0; 8];
-        let (first, second) = lengths.split_at_mut(4);
-        first.copy_from_slice(&name_len.to_le_bytes());
-        second.copy_from_slice(&(bytes.len() as u32).to_le_bytes());
-        self.buffer.reserve(8 + name.len() + bytes.len());
-        self.buffer.extend_from_slice(&lengths);
-        self.buffer.extend_from_slice(name);
-        self.buffer.extend_from_slice(bytes);
+        self.headers.push(Lengths {
+            name: name_len,
+            value: value.len() as u32,
+        });
+        self.buffer.extend_from_slice(name.as_bytes());
+        self.buffer.extend_from_slice(value.as_bytes());
     }
 
     pub(crate) fn method(&self) -> &Method {
@@ -105,10 +126,11 @@ impl Snapshot {
         parts.method = self.method.clone();
         parts.version = self.version;
         parts.extensions = self.extensions.clone();
-        let mut rest = Bytes::copy_from_slice(&self.buffer);
-        parts.headers = HeaderMap::with_capacity(self.headers);
-        for _ in 0..self.headers {
-            let Some((name, value)) = pop_header(&mut rest) else {
+        let (head, _body) = self.split();
+        let mut rest = Bytes::copy_from_slice(head);
+        parts.headers = HeaderMap::with_capacity(self.headers.len());
+        for lengths in &self.headers {
+            let Some((name, value)) = pop_header(&mut rest, *lengths) else {
                 break;
             };
             parts.headers.append(name, value);
@@ -117,6 +139,18 @@ impl Snapshot {
             parts.uri = uri;
         }
         parts
+    }
+
+    /// The small body that was copied.
+    pub(crate) fn body(&self) -> ReplayBody {
+        let (_head, body) = self.split();
+        ReplayBody::bytes(Bytes::copy_from_slice(body))
+    }
+
+    fn split(&self) -> (&[u8], &[u8]) {
+        self.buffer
+            .split_at_checked(self.head_end)
+            .unwrap_or((&self.buffer, &[]))
     }
 
     /// Makes it ready for the next request. What was sensitive is overwritten, since the buffer
@@ -130,7 +164,8 @@ impl Snapshot {
             self.sensitive = false;
         }
         self.buffer.clear();
-        self.headers = 0;
+        self.headers.clear();
+        self.head_end = 0;
         if !self.extensions.is_empty() {
             self.extensions = Extensions::new();
         }
@@ -146,20 +181,13 @@ impl Snapshot {
 }
 
 /// The next header of a flat copy. Never `None` for what `fill` wrote.
-fn pop_header(rest: &mut Bytes) -> Option<(HeaderName, HeaderValue)> {
-    let name_len = pop_u32(rest)?;
-    let value_len = pop_u32(rest)? as usize;
-    let name = pop(rest, (name_len & !SENSITIVE) as usize)?;
-    let value = pop(rest, value_len)?;
+fn pop_header(rest: &mut Bytes, lengths: Lengths) -> Option<(HeaderName, HeaderValue)> {
+    let name = pop(rest, (lengths.name & !SENSITIVE) as usize)?;
+    let value = pop(rest, lengths.value as usize)?;
     let name = HeaderName::from_bytes(&name).ok()?;
     let mut value = HeaderValue::from_maybe_shared(value).ok()?;
-    value.set_sensitive(name_len & SENSITIVE != 0);
+    value.set_sensitive(lengths.name & SENSITIVE != 0);
     Some((name, value))
-}
-
-fn pop_u32(rest: &mut Bytes) -> Option<u32> {
-    let four = pop(rest, 4)?;
-    four.as_ref().try_into().ok().map(u32::from_le_bytes)
 }
 
 fn pop(rest: &mut Bytes, len: usize) -> Option<Bytes> {

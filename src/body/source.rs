@@ -47,6 +47,9 @@ pub(crate) enum Opened {
 
 pub(crate) type Opening<T> = Pin<Box<dyn Future<Output = Result<T, OpenError>> + Send>>;
 
+/// The first share of fresh bytes allocates, and counting shares takes locked writes: so much is copied faster.
+const FEW: usize = 1024;
+
 impl ReplayBody {
     pub(crate) fn into_source(self) -> Source {
         let Self { content, recorder } = self;
@@ -55,6 +58,34 @@ impl ReplayBody {
             outer: recorder.map(Arc::new),
             running: None,
         }
+    }
+
+    /// Its bytes, where it is cheaper to copy them than to share them: few, in memory, and not watched by a layer
+    /// around.
+    pub(crate) fn few_bytes(&self) -> Option<&[u8]> {
+        match (&self.content, &self.recorder) {
+            (Content::Bytes(bytes), None) if bytes.len() <= FEW => Some(bytes),
+            (Content::Empty(Replayability::Replayable), None) => Some(&[]),
+            _ => None,
+        }
+    }
+
+    /// Whether its bytes, or that there are none, are known without asking anybody.
+    pub(crate) fn is_in_memory(&self) -> bool {
+        matches!(self.content, Content::Empty(_) | Content::Bytes(_))
+    }
+
+    /// As [`witnessed`](Self::witnessed), in place: for one in memory.
+    #[inline]
+    pub(crate) fn watch(
+        &mut self,
+        witness: Witness,
+        declared_len: Option<u64>,
+    ) -> Result<(), OpenError> {
+        check(&self.content, declared_len)?;
+        let outer = self.recorder.take().map(Arc::new);
+        self.recorder = Some(Recorder::new(witness, outer));
+        Ok(())
     }
 
     /// The body of a call that is sent once: itself, witnessed, nothing kept.
@@ -178,14 +209,7 @@ impl Sending {
     }
 
     fn body(self, content: Content) -> Result<ReplayBody, OpenError> {
-        if let Some(declared) = self.declared_len
-            && let Some(exact) = content.size_hint().exact()
-            && declared != exact
-        {
-            return Err(OpenError::Failed(
-                Fault::Misdeclared { declared, exact }.into(),
-            ));
-        }
+        check(&content, self.declared_len)?;
         let content = match content {
             // Their length is known, and was compared.
             Content::Empty(_) | Content::Bytes(_) => content,
@@ -202,6 +226,19 @@ impl Sending {
             recorder: Some(Recorder::new(self.witness, self.outer)),
         })
     }
+}
+
+/// A body of another length than its request declares is not sent.
+fn check(content: &Content, declared_len: Option<u64>) -> Result<(), OpenError> {
+    if let Some(declared) = declared_len
+        && let Some(exact) = content.size_hint().exact()
+        && declared != exact
+    {
+        return Err(OpenError::Failed(
+            Fault::Misdeclared { declared, exact }.into(),
+        ));
+    }
+    Ok(())
 }
 
 #[cfg(test)]

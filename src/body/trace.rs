@@ -4,7 +4,7 @@ use std::{
     fmt, iter, mem,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU8, Ordering},
+        atomic::{AtomicBool, AtomicU8, Ordering, fence},
     },
     task::{Context, Poll, Waker},
 };
@@ -140,6 +140,8 @@ struct Marks {
     seen: AtomicU8,
     /// Whether the call has cut the body off.
     cut: AtomicBool,
+    /// Whether there may be something aside.
+    aside_used: AtomicBool,
     aside: Mutex<Aside>,
 }
 
@@ -178,15 +180,24 @@ impl Witness {
 
     /// Makes it as new for the next attempt, unless somebody still holds this attempt's body.
     pub(crate) fn reset_if_unique(&mut self) -> bool {
-        let Some(marks) = Arc::get_mut(&mut self.0) else {
+        // There are no weak references, and whoever could clone it has to come past this `&mut`. Cheaper than
+        // `Arc::get_mut`, which takes a locked write.
+        if Arc::strong_count(&self.0) != 1 {
             return false;
-        };
-        *marks = Marks::default();
+        }
+        // What the last one who let go of it wrote is seen from here.
+        fence(Ordering::Acquire);
+        self.0.seen.store(0, Ordering::Relaxed);
+        self.0.cut.store(false, Ordering::Relaxed);
+        if self.0.aside_used.load(Ordering::Relaxed) {
+            self.0.aside_used.store(false, Ordering::Relaxed);
+            *self.aside() = Aside::default();
+        }
         true
     }
 
     /// Cuts the attempt's body off: from now on it gives an error, at once where somebody waits for it.
-    pub(super) fn cut(&self) {
+    pub(crate) fn cut(&self) {
         self.0.cut.store(true, Ordering::Release);
         let waiting = self.aside().waiting.take();
         if let Some(waker) = waiting {
@@ -213,6 +224,11 @@ impl Witness {
         if self.0.seen.load(Ordering::Relaxed) & flags != flags {
             self.0.seen.fetch_or(flags, Ordering::AcqRel);
         }
+    }
+
+    fn aside_to_use(&self) -> MutexGuard<'_, Aside> {
+        self.0.aside_used.store(true, Ordering::Relaxed);
+        self.aside()
     }
 
     fn aside(&self) -> MutexGuard<'_, Aside> {
@@ -302,7 +318,7 @@ impl Recorder {
 
     fn wait(&self, cx: &Context<'_>) -> PolledFrame {
         for recorder in self.with_outer() {
-            let mut aside = recorder.witness.aside();
+            let mut aside = recorder.witness.aside_to_use();
             match &mut aside.waiting {
                 Some(waiting) => waiting.clone_from(cx.waker()),
                 None => aside.waiting = Some(cx.waker().clone()),
@@ -318,7 +334,7 @@ impl Recorder {
 
     fn fail(&self, error: &SourceError) {
         for recorder in self.with_outer() {
-            recorder.witness.aside().failure = Some(error.clone());
+            recorder.witness.aside_to_use().failure = Some(error.clone());
         }
         self.mark(FAILED);
     }

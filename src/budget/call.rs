@@ -33,6 +33,19 @@ impl CallBudget {
         Self { budget, deposited }
     }
 
+    /// Whether it is this budget, held from an earlier call.
+    #[inline]
+    pub(crate) fn is_of(&self, budget: &Budget) -> bool {
+        self.budget.is(budget)
+    }
+
+    /// The same, for another call.
+    #[inline]
+    pub(crate) fn for_another(self, request: &Extensions) -> Self {
+        let deposited = Deposited::in_budget(&self.budget, request);
+        Self { deposited, ..self }
+    }
+
     /// Step 2 (behaviour §5): only a peek.
     pub(crate) fn is_empty(&self) -> bool {
         self.budget.is_empty()

@@ -14,7 +14,7 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use http::{HeaderName, request};
+use http::{HeaderName, request, response};
 
 pub use builder::StandardPolicyBuilder;
 pub use decide::decide;
@@ -112,6 +112,16 @@ pub trait Policy: Send + Sync + 'static {
         self.defaults().generated_key(request)
     }
 
+    /// Whether [`rule`](Self::rule) accepts this response, whatever else is known of the attempt.
+    /// Default `false`: the rule is asked.
+    ///
+    /// Almost every response of a healthy upstream is one of these. A policy that says so saves the
+    /// layer from gathering the facts of the attempt.
+    fn accepts(&self, response: &response::Parts) -> bool {
+        let _ = response;
+        false
+    }
+
     /// Whether any answer about an *attempt* needs [`Attempt::request`]. Default `true`.
     ///
     /// Where a call can never be repeated, a policy that says `false` saves the layer from keeping
@@ -191,6 +201,9 @@ macro_rules! forward {
             }
             fn generated_key(&self, request: &request::Parts) -> Option<HeaderName> {
                 (**self).generated_key(request)
+            }
+            fn accepts(&self, response: &response::Parts) -> bool {
+                (**self).accepts(response)
             }
             fn reads_request(&self) -> bool {
                 (**self).reads_request()

@@ -330,6 +330,10 @@ impl Policy for StandardPolicy {
         self.upstream(request).generated_key().cloned()
     }
 
+    fn accepts(&self, response: &response::Parts) -> bool {
+        self.settings.rule.is_none() && !is_error(response.status)
+    }
+
     fn reads_request(&self) -> bool {
         self.settings.rule.is_some() || !self.settings.upstreams.is_empty()
     }

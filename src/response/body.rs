@@ -22,14 +22,21 @@ pin_project! {
     /// ends it cleanly (hyper does so after an h2 RST_STREAM(NO_ERROR)). Dropping it drops the
     /// transport's body: nothing goes on in the background.
     pub struct ResponseBody<B> {
-        ahead: VecDeque<Frame<Bytes>>,
-        // Comes after what was read ahead, if the body broke before delivery.
-        broken: Option<Box<BodyError>>,
+        // Boxed: most bodies have nothing of it.
+        ahead: Option<Box<ReadAhead>>,
         #[pin]
         live: Live<B>,
         // Bytes that the caller got.
         delivered: u64,
     }
+}
+
+/// What the layer read before delivery.
+#[derive(Default)]
+struct ReadAhead {
+    frames: VecDeque<Frame<Bytes>>,
+    /// Comes after the frames, if the body broke before delivery.
+    broken: Option<BodyError>,
 }
 
 pin_project! {
@@ -50,38 +57,31 @@ impl<B> ResponseBody<B> {
     }
 
     /// What was read ahead, and how it goes on.
-    pub(crate) fn read_ahead(ahead: VecDeque<Frame<Bytes>>, rest: Rest<B>) -> Self {
+    pub(crate) fn read_ahead(frames: VecDeque<Frame<Bytes>>, rest: Rest<B>) -> Self {
         let (live, broken) = match rest {
             Rest::End => (Live::Ended, None),
             Rest::Live(body) => (Live::Begun { body }, None),
             Rest::Broken(Broken { failure, source }) => {
-                (Live::Ended, Some(Box::new(BodyError::new(failure, source))))
+                (Live::Ended, Some(BodyError::new(failure, source)))
             }
         };
         Self {
-            ahead,
-            broken,
+            ahead: Some(Box::new(ReadAhead { frames, broken })),
             ..Self::new(live)
         }
     }
 
     /// A body that is all here.
     pub(crate) fn whole(bytes: Bytes) -> Self {
-        let ahead = if bytes.is_empty() {
-            VecDeque::new()
-        } else {
-            [Frame::data(bytes)].into()
-        };
-        Self {
-            ahead,
-            ..Self::new(Live::Ended)
+        if bytes.is_empty() {
+            return Self::new(Live::Ended);
         }
+        Self::read_ahead([Frame::data(bytes)].into(), Rest::End)
     }
 
     fn new(live: Live<B>) -> Self {
         Self {
-            ahead: VecDeque::new(),
-            broken: None,
+            ahead: None,
             live,
             delivered: 0,
         }
@@ -89,20 +89,31 @@ impl<B> ResponseBody<B> {
 
     /// Says why a body that broke before delivery was not fetched again.
     pub(crate) fn deny(&mut self, reason: RetryDenied) {
-        if let Some(broken) = &mut self.broken {
+        if let Some(ahead) = &mut self.ahead
+            && let Some(broken) = &mut ahead.broken
+        {
             broken.denied = reason;
         }
     }
 
     /// Takes it apart again, to read (more of) it ahead.
     pub(crate) fn into_parts(self) -> (VecDeque<Frame<Bytes>>, Rest<B>) {
-        let rest = match (self.live, self.broken) {
+        let ReadAhead { frames, broken } = self.ahead.map(|ahead| *ahead).unwrap_or_default();
+        let rest = match (self.live, broken) {
             (Live::Fresh { body }, _) => Rest::Live(body.boxed()),
             (Live::Begun { body }, _) => Rest::Live(body),
             (Live::Ended, Some(broken)) => Rest::Broken(broken.into_broken()),
             (Live::Ended, None) => Rest::End,
         };
-        (self.ahead, rest)
+        (frames, rest)
+    }
+
+    fn frames(&self) -> impl Iterator<Item = &Frame<Bytes>> {
+        self.ahead.iter().flat_map(|ahead| &ahead.frames)
+    }
+
+    fn broken(&self) -> Option<&BodyError> {
+        self.ahead.as_ref()?.broken.as_ref()
     }
 }
 
@@ -114,11 +125,14 @@ where
     /// Itself, if all of it is here; otherwise what broke it, if something did. Either way the
     /// transport's body is dropped.
     pub(crate) fn into_whole(self) -> Result<Self, Option<Failure>> {
-        if let Some(broken) = &self.broken {
+        if let Some(broken) = self.broken() {
             return Err(Some(*broken.failure()));
         }
         if self.live_ended() {
-            Ok(Self::read_ahead(self.ahead, Rest::End))
+            Ok(Self {
+                ahead: self.ahead,
+                ..Self::new(Live::Ended)
+            })
         } else {
             Err(None)
         }
@@ -130,6 +144,13 @@ where
             Live::Begun { body } => body.is_end_stream(),
             Live::Ended => true,
         }
+    }
+}
+
+impl ReadAhead {
+    fn next(&mut self) -> Option<Result<Frame<Bytes>, BodyError>> {
+        let frame = self.frames.pop_front().map(Ok);
+        frame.or_else(|| self.broken.take().map(Err))
     }
 }
 
@@ -153,10 +174,8 @@ where
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let mut this = self.project();
-        let next = if let Some(frame) = this.ahead.pop_front() {
-            Some(Ok(frame))
-        } else if let Some(broken) = this.broken.take() {
-            Some(Err(*broken))
+        let next = if let Some(next) = this.ahead.as_mut().and_then(|ahead| ahead.next()) {
+            Some(next)
         } else {
             let next = match this.live.as_mut().project() {
                 LiveProj::Fresh { body } => ready!(body.poll_frame(cx)),
@@ -182,7 +201,7 @@ where
     }
 
     fn is_end_stream(&self) -> bool {
-        self.live_ended() && self.ahead.is_empty() && self.broken.is_none()
+        self.live_ended() && self.frames().next().is_none() && self.broken().is_none()
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -192,12 +211,11 @@ where
             Live::Ended => SizeHint::with_exact(0),
         };
         let ahead = self
-            .ahead
-            .iter()
+            .frames()
             .filter_map(Frame::data_ref)
             .fold(0_u64, |sum, data| sum.saturating_add(data.len() as u64));
         let mut hint = SizeHint::new();
-        if let Some(upper) = live.upper().filter(|_| self.broken.is_none()) {
+        if let Some(upper) = live.upper().filter(|_| self.broken().is_none()) {
             hint.set_upper(upper.saturating_add(ahead));
         }
         hint.set_lower(live.lower().saturating_add(ahead));
@@ -208,7 +226,7 @@ where
 impl<B> fmt::Debug for ResponseBody<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ResponseBody")
-            .field("read_ahead", &self.ahead.len())
+            .field("read_ahead", &self.frames().count())
             .field("delivered", &self.delivered)
             .finish_non_exhaustive()
     }

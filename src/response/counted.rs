@@ -150,7 +150,7 @@ fn read(
 /// The length that `content-length` promises for this body. HEAD, 1xx, 204, 304 and a successful
 /// CONNECT have none, whatever the header says (RFC 9110 §6.4.1, §8.6).
 fn expected(method: &Method, head: &response::Parts) -> Option<u64> {
-    if is_bodiless(method, head.status) {
+    if head.headers.is_empty() || is_bodiless(method, head.status) {
         return None;
     }
     let mut lines = head.headers.get_all(CONTENT_LENGTH).iter();

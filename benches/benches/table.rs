@@ -1,0 +1,119 @@
+//! Prints the tables of docs/performance.md: `cargo bench -p tower-http-retry-benches --bench table`.
+
+use tower_http_retry_benches::callgrind;
+use tower_http_retry_benches::cases::{self, BARE, BARE_CHAIN, TOWER};
+use tower_http_retry_benches::exchange::{self, Exchange};
+use tower_http_retry_benches::inner::Upstream;
+use tower_http_retry_benches::request::Profile;
+use tower_http_retry_benches::rounds::{self, Row};
+use tower_http_retry_benches::{parts, waiting};
+
+const ROUNDS: usize = 2000;
+
+fn main() {
+    callgrind::child();
+    first_attempts();
+    retries();
+    whole_exchanges();
+    single_parts();
+}
+
+fn first_attempts() {
+    let [post, get] = [Profile::Post, Profile::Get].map(|profile| {
+        let rows = rounds::run(&mut cases::all(profile, Upstream::Well), ROUNDS);
+        let names: Vec<&str> = rows.iter().map(|row| row.name).collect();
+        let counts = if callgrind::is_available() {
+            callgrind::net(profile, &names)
+        } else {
+            vec![0; names.len()]
+        };
+        (rows, counts)
+    });
+    let (tower_post, tower_get) = (row(&post.0, TOWER).net, row(&get.0, TOWER).net);
+    println!("### The first attempt succeeds\n");
+    println!(
+        "| | POST | GET | of tower::retry | allocations | instructions | future |\n\
+         |---|---|---|---|---|---|---|"
+    );
+    for (index, (to_post, to_get)) in post.0.iter().zip(&get.0).enumerate() {
+        if [BARE, BARE_CHAIN].contains(&to_post.name) {
+            continue;
+        }
+        println!(
+            "| {} | {:+.0} ns | {:+.0} ns | {:.2}, {:.2} | {}, {} | {}, {} | {:+} B |",
+            to_post.name,
+            to_post.net,
+            to_get.net,
+            to_post.net / tower_post,
+            to_get.net / tower_get,
+            to_post.allocations,
+            to_get.allocations,
+            post.1[index],
+            get.1[index],
+            to_post.future,
+        );
+    }
+    println!();
+}
+
+/// Real time: a wait of zero that goes through tokio's timer takes a millisecond.
+fn retries() {
+    let rows = rounds::run(&mut cases::all(Profile::Post, Upstream::FailsOnce), 10);
+    println!("### A 503, then a 200, without a wait\n");
+    println!("| | POST |\n|---|---|");
+    for row in rows {
+        if ![BARE, BARE_CHAIN].contains(&row.name) {
+            println!("| {} | {:.1} µs |", row.name, row.whole / 1e3);
+        }
+    }
+    println!();
+}
+
+fn whole_exchanges() {
+    println!("### A whole exchange, hyper's client and server\n");
+    println!("| | without | the layer adds | share |\n|---|---|---|---|");
+    let print = |name, Exchange { bare, added }| {
+        println!(
+            "| {name} | {:.1} µs | {added:+.0} ns | {:.1} % |",
+            bare / 1e3,
+            100.0 * added / bare
+        );
+    };
+    print("in memory", exchange::in_memory(600));
+    print("over loopback", exchange::over_loopback(200));
+    println!();
+}
+
+fn single_parts() {
+    println!("### Parts\n");
+    println!("| | |\n|---|---|");
+    let (success, failure) = parts::decide_alone();
+    println!("| `decide`, a 200 | {success:.1} ns |");
+    println!("| `decide`, a 503 to a GET | {failure:.1} ns |");
+    println!(
+        "| budget: deposit when full, 1 and 2 threads | {:.1}, {:.1} ns |",
+        parts::deposit(1),
+        parts::deposit(2)
+    );
+    println!(
+        "| budgets: one of 1000 upstreams, the same one, 1 and 2 threads | {:.1}, {:.1} ns |",
+        parts::lookup(1),
+        parts::lookup(2)
+    );
+    let (raw, buffered) = parts::buffered();
+    println!("| 64 KiB in 16 KiB frames, as a stream | {raw:.2} µs |");
+    println!(
+        "| the same, `buffered` | {buffered:.2} µs, {:.2}x |",
+        buffered / raw
+    );
+    println!(
+        "| each of 10 000 calls in backoff, beside its request | {:.0} B |",
+        waiting::bytes_each(10_000)
+    );
+}
+
+fn row<'a>(rows: &'a [Row], name: &str) -> &'a Row {
+    rows.iter()
+        .find(|row| row.name == name)
+        .expect("it is among the cases")
+}

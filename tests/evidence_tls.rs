@@ -10,12 +10,14 @@ mod wire;
 
 use std::sync::Arc;
 
-use hyper_rustls::HttpsConnectorBuilder;
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion};
 use tokio_rustls::TlsAcceptor;
-use tower_http_retry::{Failure, FailureKind, HyperService};
+use tower_http_retry::{Evidence, Failure, FailureKind, HyperService, ReplayBody};
 use wire::row::{Reads, Row, ask, layer, read, request};
 use wire::via::{Below, below, hyper_builder};
 use wire::{Peer, Server, h1, pause};
@@ -53,6 +55,15 @@ fn roots(of: &Identity) -> RootCertStore {
 
 /// A client that trusts this one.
 fn client(trusts: &Identity, versions: &[&'static SupportedProtocolVersion]) -> Below {
+    below(HyperService::new(bare(trusts, versions)))
+}
+
+type Connector = HttpsConnector<HttpConnector>;
+
+fn bare(
+    trusts: &Identity,
+    versions: &[&'static SupportedProtocolVersion],
+) -> Client<Connector, ReplayBody> {
     let config = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(versions)
         .unwrap()
@@ -63,7 +74,7 @@ fn client(trusts: &Identity, versions: &[&'static SupportedProtocolVersion]) -> 
         .https_or_http()
         .enable_http1()
         .build();
-    below(HyperService::new(hyper_builder().build(connector)))
+    hyper_builder().build(connector)
 }
 
 fn config(
@@ -226,6 +237,28 @@ async fn a5_a_missing_client_certificate_is_permanent_in_every_shape() {
         let server = server(tls.clone());
         fails("A5", client(&good, V13), server, &outcomes).await;
     }
+}
+
+/// Without the adapter, by an error that has no connection.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a5_a_missing_client_certificate_is_not_sent_by_the_client_alone() {
+    let good = identity("localhost", false);
+    let tls = config(&good, V13, Some(&good));
+    let mut proven = 0;
+    for _ in 0..30 {
+        let server = server(tls.clone());
+        let layer = layer(1);
+        let post = request(&http::Method::POST, &url(&server));
+        let error = ask(&layer, below(bare(&good, V13)), post)
+            .await
+            .unwrap_err();
+        proven += usize::from(error.evidence() == Evidence::NotSent);
+        assert_eq!(error.failure().unwrap().kind(), FailureKind::Certificate);
+        assert_eq!(server.ledger.now().heads, 0);
+        assert_eq!(layer.contradictions(), 0);
+    }
+    println!("A5: proven without the adapter: {proven} of 30");
+    assert!(proven > 0);
 }
 
 #[tokio::test]

@@ -33,7 +33,7 @@ pub(crate) fn sized_steps(len: u64, steps: impl IntoIterator<Item = Step>) -> Re
 }
 
 impl Steps {
-    fn new(len: Option<u64>, steps: impl IntoIterator<Item = Step>) -> Self {
+    pub(crate) fn new(len: Option<u64>, steps: impl IntoIterator<Item = Step>) -> Self {
         let steps: VecDeque<_> = steps.into_iter().collect();
         let lazy = steps.is_empty();
         Self { steps, len, lazy }

@@ -10,7 +10,7 @@ use tower_http_retry::{
     StandardPolicy, Upstream, UpstreamKey,
 };
 
-use crate::{answered, get};
+use crate::{answered, post};
 
 /// The request is needed only where a rule, or an upstream by its key, looks at it.
 #[test]
@@ -76,20 +76,20 @@ fn peculiar() -> Peculiar {
 }
 
 fn asked<P: Policy + ?Sized>(policy: &P) -> String {
-    let (get, ok) = (get(), answered(200));
-    let attempt = Facts::response(&get, &ok).attempt();
+    let (post, ok) = (post(), answered(200));
+    let attempt = Facts::response(&post, &ok).attempt();
     format!(
         "{:?} {} {} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {}",
         policy.rule(&attempt),
         policy.defaults().retries(),
-        policy.max_attempts(&get),
-        policy.idempotency(&get),
+        policy.max_attempts(&post),
+        policy.idempotency(&post),
         policy.execution(&attempt),
         policy.backoff(&attempt, Duration::from_millis(1), 0.5),
         policy.max_retry_after(),
         policy.retry_after_hints(),
-        policy.ambiguous_responses(&get),
-        policy.generated_key(&get),
+        policy.ambiguous_responses(&post),
+        policy.generated_key(&post),
         policy.reads_request(),
     )
 }
@@ -131,6 +131,13 @@ fn a_policy_of_one_method_has_the_defaults() {
     // A policy that says nothing of it may look at the request.
     let cautious = |text: String| text.replace("false", "true");
     assert_eq!(asked(&Rules), cautious(asked(&StandardPolicy::default())));
-    let wrapped = StandardPolicy::conventional();
+    let upstream = Upstream::new().generates_key(http::header::AGE);
+    let wrapped = StandardPolicy::conventional()
+        .to_builder()
+        .default_upstream(upstream);
+    let wrapped = wrapped.build().unwrap();
+    assert!(asked(&wrapped).contains("age"));
     assert_eq!(asked(&Wraps(wrapped.clone())), cautious(asked(&wrapped)));
+    // One for all, not one for each question.
+    assert!(std::ptr::eq(Rules.defaults(), Rules.defaults()));
 }

@@ -363,3 +363,27 @@ fn wrong_settings_are_named_with_their_value() {
         builder.build().unwrap();
     }
 }
+
+/// Enough to see in a log how a layer was set up.
+#[test]
+fn a_policy_prints_its_settings() {
+    let builder = StandardPolicy::builder().retries(7).rule(|_| None);
+    let settings = "max_retry_after: None, retryable_statuses: [408, 425, 429, 502, 503, 504], \
+                    io_failures: Retry, retry_after_hints: Honour, idempotent_methods: Rfc9110, \
+                    preconditions: Ignore, ambiguous_responses: Reject, upstreams: {}, \
+                    default_upstream: Upstream { transient_500: false, honours_idempotency_key: \
+                    false, generates_key: None, refusal_headers: [], stop_headers: [] }, rule: \
+                    true, idempotency: false }";
+    let printed = format!("{builder:?}");
+    assert!(
+        printed
+            .starts_with("StandardPolicyBuilder { base_delay: None, max_delay: None, retries: 7, ")
+    );
+    assert!(printed.ends_with(settings), "{printed}");
+    let printed = format!("{:?}", builder.build().unwrap());
+    assert!(
+        printed.starts_with("StandardPolicy { retries: 7, backoff: Backoff {"),
+        "{printed}"
+    );
+    assert!(printed.ends_with(settings), "{printed}");
+}

@@ -315,6 +315,26 @@ mod tests {
     }
 
     #[test]
+    fn what_is_less_than_a_step_is_lost_not_minted() {
+        // A step in 10 ns, and the bucket is full half a step late.
+        let bucket = Bucket::new(Rates::new(0.0, 1.0, 1));
+        assert_eq!(bucket.withdraw(|| 0), Change::Done);
+        assert_eq!(bucket.withdraw(|| 2 * SECOND + 5), Change::Done);
+        assert_eq!(bucket.withdraw(|| 3 * SECOND), Change::Refused);
+        assert_eq!(bucket.withdraw(|| 3 * SECOND + 10), Change::Done);
+    }
+
+    #[test]
+    fn a_full_bucket_takes_no_deposit_and_says_so() {
+        let bucket = Bucket::new(Rates::new(0.5, 0.0, 1));
+        assert_eq!(bucket.deposit(), Change::Refused);
+        assert_eq!(bucket.withdraw(|| 0), Change::Done);
+        let deposits = [bucket.deposit(), bucket.deposit(), bucket.deposit()];
+        assert_eq!(deposits, [Change::Done, Change::Done, Change::Refused]);
+        assert_eq!(bucket.refund(), Change::Refused);
+    }
+
+    #[test]
     fn only_a_token_costs_a_look_at_the_clock() {
         let looks = Cell::new(0);
         let clock = || {

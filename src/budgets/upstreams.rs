@@ -70,9 +70,11 @@ impl Upstreams {
         let shard = self.shard(upstream)?.load();
         let entry = shard.iter().find(|entry| {
             let key = entry.budget.key();
-            entry.hash == upstream.hash() && key.is_some_and(|key| key.as_ref() == *upstream)
+            entry.hash == upstream.hash()
+                && key.is_some_and(|key| key.as_ref() == *upstream)
+                && !entry.budget.is_retired()
         })?;
-        (!entry.budget.is_retired()).then(|| entry.budget.clone())
+        Some(entry.budget.clone())
     }
 
     #[cold]
@@ -85,7 +87,9 @@ impl Upstreams {
         let Some(shard) = self.shard(upstream) else {
             return self.overflow.clone();
         };
-        if writer.len >= self.max && !self.make_room(shard, &mut writer) {
+        if writer.len < self.max {
+            writer.len += 1;
+        } else if !self.make_room(shard, &mut writer) {
             return self.overflow.clone();
         }
         let place = Place {
@@ -99,7 +103,6 @@ impl Upstreams {
         };
         let entries = shard.load().iter().cloned().chain([newcomer]).collect();
         shard.store(Arc::new(entries));
-        writer.len += 1;
         budget
     }
 
@@ -108,7 +111,6 @@ impl Upstreams {
     fn make_room(&self, own: &Shard, writer: &mut Writer) -> bool {
         let now = Instant::now();
         if evict_one(own, now) {
-            writer.len -= 1;
             return true;
         }
         let mut looked_at = 0;
@@ -119,7 +121,6 @@ impl Upstreams {
             };
             writer.hand += 1;
             if evict_one(shard, now) {
-                writer.len -= 1;
                 return true;
             }
             looked_at += shard.load().len();
@@ -230,6 +231,18 @@ mod tests {
             (0..=1024 / LOOK_AT).position(|_| upstreams.get(&key(5_000).as_ref()).key().is_some());
         assert!(rounds.is_some());
         assert!(upstreams.find(&key(700).as_ref()).is_none());
+    }
+
+    /// Between its eviction and its removal, as another thread may meet it.
+    #[test]
+    fn an_evicted_bucket_is_not_found() {
+        let upstreams = upstreams(4);
+        let budget = upstreams.get(&key(1).as_ref());
+        assert!(upstreams.find(&key(1).as_ref()).is_some());
+        assert!(budget.retire(Instant::now()));
+        assert!(upstreams.find(&key(1).as_ref()).is_none());
+        let next = upstreams.get(&key(1).as_ref());
+        assert!(!next.is_retired() && next.is(&upstreams.get(&key(1).as_ref())));
     }
 
     #[test]

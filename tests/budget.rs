@@ -417,6 +417,21 @@ fn clones_are_one_bucket() {
     assert!(other.is_empty() && !retry(&other));
 }
 
+/// One call through two layers, which share the budget.
+#[test]
+fn nested_layers_deposit_once_for_a_call() {
+    let budget = budget(0.25, 0.0, 10);
+    assert!(retry(&budget) && retry(&budget));
+    let layer = || RetryLayer::new(StandardPolicy::default()).with_budgets(budget.clone());
+    let answers = [200, 404].map(Reply::status);
+    let service = layer().layer(layer().layer(Script::new(answers)));
+    for calls in 1..=2 {
+        let request = Request::get("http://a/").body(ReplayBody::empty()).unwrap();
+        paused().block_on(service.clone().oneshot(request)).unwrap();
+        assert_eq!(budget.balance(), 8.0 + 0.25 * f64::from(calls));
+    }
+}
+
 // Reports from other systems
 
 /// BU-01: the reciprocal of the ratio was cut to an integer, so 0.6 acted as 1.0.

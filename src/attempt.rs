@@ -9,7 +9,6 @@ use http::{StatusCode, request, response};
 use crate::body::{BodyState, Replayability};
 use crate::evidence::{Evidence, Failure};
 use crate::idempotency::Idempotency;
-use crate::retry_after::Hint;
 use crate::snapshot::Head;
 
 /// How an attempt ended.
@@ -68,7 +67,7 @@ pub struct Attempt<'a> {
     pub(crate) prior_unknown: bool,
     pub(crate) remaining: Option<Duration>,
     pub(crate) min_attempt: Duration,
-    pub(crate) retry_after: Hint<'a>,
+    pub(crate) retry_after: Option<Duration>,
     pub(crate) body: Option<&'a [u8]>,
 }
 
@@ -164,8 +163,8 @@ impl<'a> Attempt<'a> {
     }
 
     /// How long the server asked to wait, if it did.
-    pub fn retry_after(&self) -> Option<Duration> {
-        self.retry_after.get()
+    pub const fn retry_after(&self) -> Option<Duration> {
+        self.retry_after
     }
 
     /// The whole response body. Only under
@@ -206,7 +205,7 @@ impl fmt::Debug for Attempt<'_> {
             .field("prior_unknown", &self.prior_unknown)
             .field("remaining", &self.remaining)
             .field("min_attempt", &self.min_attempt)
-            .field("retry_after", &self.retry_after())
+            .field("retry_after", &self.retry_after)
             .finish_non_exhaustive()
     }
 }

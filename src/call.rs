@@ -25,7 +25,7 @@ use crate::policy::{Policy, idempotency_for};
 use crate::random::{Sequence, idempotency_key};
 use crate::report::{AttemptReport, SharedError};
 use crate::response::Reader;
-use crate::retry_after::{Hint, Unread};
+use crate::retry_after;
 use crate::shared::Settings;
 use crate::snapshot::{Head, Snapshot};
 
@@ -222,8 +222,10 @@ impl Call {
         settings: &Settings,
         outcome: Outcome<'a>,
         body: Option<&'a [u8]>,
-        hint: &'a Unread<'a>,
     ) -> Attempt<'a> {
+        let hint = outcome
+            .response()
+            .and_then(|head| retry_after::of(&head.headers));
         Attempt {
             number: progress.number,
             max_attempts: progress.max_attempts,
@@ -239,7 +241,7 @@ impl Call {
             prior_unknown: progress.prior_unknown,
             remaining: progress.remaining(),
             min_attempt: settings.min_attempt,
-            retry_after: Hint::Unread(hint),
+            retry_after: hint,
             body,
         }
     }
@@ -362,10 +364,11 @@ impl Progress {
     /// Makes a call that was answered by its first attempt as new. The budget stays: the next call
     /// probably goes to the same upstream.
     fn clear(&mut self) {
+        // First: it may hold the witness, too.
+        self.body = RequestBody::Copied(BodyState::Empty);
         if !self.witness.reset_if_unique() {
             self.witness = Witness::new();
         }
-        self.body = RequestBody::Copied(BodyState::Empty);
         self.deadline = None;
         self.attempt_deadline = None;
         self.call_started = None;

@@ -23,7 +23,6 @@ use crate::policy::{
 use crate::reconcile::{Ambiguous, Asking};
 use crate::refresh::Refreshing;
 use crate::report::{AttemptReport, SharedError};
-use crate::retry_after::Unread;
 use crate::shared::Settings;
 
 /// Judges the attempts of one call.
@@ -138,8 +137,7 @@ impl<P: Policy> Judge<'_, P> {
         let Call { kept, progress } = &mut *self.call;
         // Still here: the attempt it was for never went out.
         progress.token = None;
-        let hint = Unread::of(outcome.response().map(|head| &head.headers));
-        let attempt = Call::attempt(kept, progress, self.settings, outcome, whole, &hint);
+        let attempt = Call::attempt(kept, progress, self.settings, outcome, whole);
         let verdict = decide(self.policy, &attempt);
         if verdict.decision() != Decision::Accept {
             progress.stop_clock();
@@ -247,8 +245,7 @@ impl<P: Policy> Judge<'_, P> {
     fn found_out(&mut self, outcome: Outcome<'_>, verdict: Verdict, found: Execution) {
         let Call { kept, progress } = &mut *self.call;
         progress.reconciled = Some(found);
-        let hint = Unread::of(outcome.response().map(|head| &head.headers));
-        let attempt = Call::attempt(kept, progress, self.settings, outcome, None, &hint);
+        let attempt = Call::attempt(kept, progress, self.settings, outcome, None);
         record(
             self.policy,
             progress,

@@ -1,6 +1,5 @@
 //! How long a server asks to wait: `Retry-After` and its relatives.
 
-use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::header::{DATE, HeaderMap, HeaderValue};
@@ -41,41 +40,14 @@ pub fn parse(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
         .or_else(|| longest(headers, "retry-after", seconds_or_date))
 }
 
-/// How long a server asked to wait, as a fact of an attempt.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Hint<'a> {
-    Given(Option<Duration>),
-    Unread(&'a Unread<'a>),
-}
-
-/// A response's hint, read when somebody first asks for it: nobody does after a success.
-#[derive(Debug)]
-pub(crate) struct Unread<'a> {
-    headers: Option<&'a HeaderMap>,
-    hint: OnceLock<Option<Duration>>,
-}
-
-impl<'a> Unread<'a> {
-    /// Of a response's headers, if there is one.
-    pub(crate) fn of(headers: Option<&'a HeaderMap>) -> Self {
-        Self {
-            headers,
-            hint: OnceLock::new(),
-        }
+/// As [`parse`], by the wall clock, which is not read where there is nothing to parse.
+// Nothing else in the crate reads it: all other time is `tokio::time`'s.
+#[allow(clippy::disallowed_methods)]
+pub(crate) fn of(headers: &HeaderMap) -> Option<Duration> {
+    if headers.is_empty() {
+        return None;
     }
-}
-
-impl Hint<'_> {
-    // Nothing else in the crate reads the wall clock: all other time is `tokio::time`'s.
-    #[allow(clippy::disallowed_methods)]
-    pub(crate) fn get(self) -> Option<Duration> {
-        match self {
-            Self::Given(hint) => hint,
-            Self::Unread(Unread { headers, hint }) => {
-                *hint.get_or_init(|| parse((*headers)?, SystemTime::now()))
-            }
-        }
-    }
+    parse(headers, SystemTime::now())
 }
 
 /// A repeated line is a server's mistake; the longest is never earlier than any of them asked for.

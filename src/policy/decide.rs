@@ -95,7 +95,7 @@ pub(crate) fn honoured_hint<P: Policy + ?Sized>(
     attempt: &Attempt<'_>,
 ) -> Option<Duration> {
     attempt
-        .retry_after()
+        .retry_after
         .filter(|_| policy.retry_after_hints() == RetryAfterHints::Honour)
 }
 

@@ -10,7 +10,6 @@ use crate::attempt::{Attempt, Outcome};
 use crate::body::{BodyState, Replayability};
 use crate::evidence::Failure;
 use crate::idempotency::Idempotency;
-use crate::retry_after::Hint;
 use crate::snapshot::Head;
 
 /// An [`Attempt`] by hand, so that a policy can be tested as a table.
@@ -65,7 +64,7 @@ impl<'a> Facts<'a> {
             prior_unknown: false,
             remaining: None,
             min_attempt: Duration::ZERO,
-            retry_after: Hint::Given(None),
+            retry_after: None,
             body: None,
         };
         Self {
@@ -151,7 +150,7 @@ impl<'a> Facts<'a> {
 
     /// How long the server asked to wait. Default: it did not.
     pub fn retry_after(mut self, hint: Duration) -> Self {
-        self.attempt.retry_after = Hint::Given(Some(hint));
+        self.attempt.retry_after = Some(hint);
         self
     }
 

@@ -15,9 +15,9 @@ use support::{MS, layer, request};
 use tokio::time::Instant;
 use tower::{Layer, ServiceExt};
 use tower_http_retry::{
-    AmbiguousResponses, Attempt, BoxError, Budget, Drain, Error, Evidence, Execution, Failure,
-    FailureKind, Outcome, Policy, Reconcile, Reconciled, Report, RetryDenied, RetryLayer, Rule,
-    StandardPolicy,
+    AmbiguousResponses, Attempt, BoxError, Budget, Decision, Drain, Error, Evidence, Execution,
+    Failure, FailureKind, Outcome, Policy, Reconcile, Reconciled, Report, RetryDenied, RetryLayer,
+    Rule, StandardPolicy,
 };
 
 /// Says what it was told to, and counts.
@@ -177,6 +177,12 @@ async fn executed_gives_its_answer() {
     let report = response.extensions().get::<Report>().unwrap().clone();
     assert_eq!(report.attempts()[0].reconciled(), Some(Execution::Answered));
     assert_eq!(report.execution(), Execution::Answered);
+    let verdict = report.verdict().unwrap();
+    assert_eq!(
+        (verdict.decision(), verdict.step()),
+        (Decision::Accept, None)
+    );
+    assert_eq!(verdict.execution(), Execution::Answered);
     assert_eq!(
         response.into_body().collect().await.unwrap().to_bytes(),
         "order 17"

@@ -65,6 +65,10 @@ fn an_attempt_tells_all_its_facts() {
     );
     assert_eq!(attempt.failure(), Some(&cut));
     assert_eq!(attempt.outcome().failure(), Some(&cut));
+    assert_eq!(
+        format!("{:?}", attempt.outcome()),
+        "Broken(503, Failure { evidence: PartialResponse, kind: Reset })"
+    );
     assert_eq!(attempt.evidence(), cut.evidence());
     assert_eq!(attempt.replayability(), Replayability::OneShot);
     assert_eq!(attempt.body_state(), BodyState::Untouched);
@@ -137,6 +141,13 @@ async fn the_layer_judges_what_can_be_made_by_hand() {
     let by_hand = (format!("{first:?}"), decide(&policy, &first));
     let seen = seen.lock().unwrap();
     assert_eq!(seen[0], by_hand);
+    assert_eq!(
+        by_hand.0,
+        "Attempt { number: 1, max_attempts: 2, outcome: Response(503), idempotency: Keyed, \
+         replayability: Replayable, body_state: Replayable, budget_empty: false, delivered: false, \
+         draining: false, can_refresh: false, prior_unknown: false, remaining: Some(60s), \
+         min_attempt: 1s, retry_after: Some(7s), .. }"
+    );
     assert_eq!(seen.len(), 2);
     assert_eq!(seen[1].1.denied(), Some(RetryDenied::MaxAttempts));
 }

@@ -7,6 +7,7 @@ mod call;
 mod loom_models;
 
 use std::fmt;
+use std::ptr;
 use std::sync::{Arc, OnceLock, Weak};
 
 use tokio::time::Instant;
@@ -126,6 +127,13 @@ impl Budget {
     /// Whose bucket this is among others.
     pub(crate) fn key(&self) -> Option<&UpstreamKey> {
         self.inner.place.as_ref().map(|place| &place.key)
+    }
+
+    /// Whether this is the bucket of one of these upstreams.
+    #[inline]
+    pub(crate) fn is_among(&self, upstreams: &dyn Upstreams) -> bool {
+        let own = self.inner.place.as_ref().map(|place| &place.upstreams);
+        own.is_some_and(|own| ptr::addr_eq(own.as_ptr(), upstreams))
     }
 
     /// Evicts the bucket, for good, if it is full.

@@ -65,8 +65,9 @@ impl Budgets {
     }
 
     /// The budget of a call, by its request. `last` is the service's own: whom it called last,
-    /// since most call one upstream again and again. `held` is that of an earlier call: if it is the
-    /// same one, the count of its holders, which all threads share, is left alone.
+    /// since most call one upstream again and again. `held` is that of an earlier call on this
+    /// thread, of any service: many services are cloned for each call, and their clones know nobody
+    /// yet. If it is the same one, the count of its holders, which all threads share, is left alone.
     #[inline]
     pub(crate) fn for_call(
         &self,
@@ -76,16 +77,22 @@ impl Budgets {
     ) -> Option<CallBudget> {
         let budget = match &self.kind {
             Kind::Off => return None,
-            Kind::Shared(budget) => budget,
-            Kind::PerUpstream(upstreams) => match last {
-                Some(last) if serves(last, parts) => last,
-                Some(_) | None => last.insert(upstreams.get(&UpstreamRef::of(parts))),
+            Kind::Shared(budget) => {
+                return Some(CallBudget::renewed(held, budget, &parts.extensions));
+            }
+            Kind::PerUpstream(upstreams) => match (last, held) {
+                (Some(last), held) if serves(last, parts) => {
+                    return Some(CallBudget::renewed(held, last, &parts.extensions));
+                }
+                (_, Some(held))
+                    if held.budget().is_among(&**upstreams) && serves(held.budget(), parts) =>
+                {
+                    return Some(held.for_another(&parts.extensions));
+                }
+                (last, _) => last.insert(upstreams.get(&UpstreamRef::of(parts))),
             },
         };
-        match held {
-            Some(held) if held.is_of(budget) => Some(held.for_another(&parts.extensions)),
-            Some(_) | None => Some(CallBudget::new(budget.clone(), &parts.extensions)),
-        }
+        Some(CallBudget::new(budget.clone(), &parts.extensions))
     }
 }
 
@@ -236,6 +243,30 @@ mod tests {
         assert_eq!(
             last.unwrap().key(),
             Some(&UpstreamKey::of(&get("http://a/")))
+        );
+    }
+
+    #[test]
+    fn a_budget_that_a_call_left_behind_serves_its_own_upstream_of_its_own_budgets() {
+        let (one, other) = (dry(10), dry(10));
+        let (a, b) = (get("http://a/"), get("http://b/"));
+        let held = one.for_call(&a, &mut None, None);
+        held.as_ref()
+            .and_then(CallBudget::try_withdraw)
+            .unwrap()
+            .spend();
+
+        let again = one.for_call(&a, &mut None, held).unwrap();
+        assert!(again.is_empty());
+        let elsewhere = one.for_call(&b, &mut None, Some(again)).unwrap();
+        assert!(!elsewhere.is_empty());
+        let held = one.for_call(&a, &mut None, Some(elsewhere)).unwrap();
+        assert!(held.is_empty());
+        assert!(
+            !other
+                .for_call(&a, &mut None, Some(held))
+                .unwrap()
+                .is_empty()
         );
     }
 

@@ -331,6 +331,8 @@ fn record<P: Policy>(
         };
         progress.prior_unknown |= execution == Execution::Unknown;
         progress.stop_clock();
+        // There are seldom more, and a waiting call should be small.
+        progress.attempts.reserve_exact(1);
         progress.attempts.push(AttemptReport {
             number: attempt.number,
             evidence: attempt.evidence(),

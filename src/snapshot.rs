@@ -158,10 +158,7 @@ impl Snapshot {
     #[inline]
     pub(crate) fn clear(&mut self) {
         if self.sensitive {
-            self.buffer.fill(0);
-            // The stores must not be optimised away as dead.
-            std::hint::black_box(&mut self.buffer);
-            self.sensitive = false;
+            self.wipe();
         }
         self.buffer.clear();
         self.headers.clear();
@@ -174,9 +171,18 @@ impl Snapshot {
         }
     }
 
-    /// Bytes that the buffer occupies while it waits for the next request.
+    /// Overwrites what was copied.
+    #[cold]
+    fn wipe(&mut self) {
+        self.buffer.fill(0);
+        // The stores must not be optimised away as dead.
+        std::hint::black_box(&mut self.buffer);
+        self.sensitive = false;
+    }
+
+    /// Bytes that are occupied while it waits for the next request.
     pub(crate) fn capacity(&self) -> usize {
-        self.buffer.capacity()
+        self.buffer.capacity() + self.headers.capacity() * size_of::<Lengths>()
     }
 }
 
@@ -196,8 +202,10 @@ fn pop(rest: &mut Bytes, len: usize) -> Option<Bytes> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use http_body::Body as _;
     use proptest::prelude::*;
+
+    use super::*;
 
     fn round_trip(head: &request::Parts) -> request::Parts {
         let mut snapshot = Snapshot::default();
@@ -260,6 +268,55 @@ mod tests {
         assert_eq!(back.method, head.method);
         assert_eq!(back.version, head.version);
         assert_eq!(back.extensions.get::<RequestId>(), Some(&RequestId(7)));
+    }
+
+    #[test]
+    fn a_sensitive_value_is_overwritten_where_it_lies() {
+        let mut head = head("http://example.com/x");
+        head.headers
+            .insert("accept", HeaderValue::from_static("*/*"));
+        let mut snapshot = Snapshot::default();
+        snapshot.fill(&head);
+        assert!(!snapshot.sensitive, "nothing to overwrite");
+        snapshot.clear();
+
+        let mut secret = HeaderValue::from_static("Bearer s3cr3t");
+        secret.set_sensitive(true);
+        head.headers.insert("authorization", secret);
+        snapshot.fill(&head);
+        snapshot.fill_body(b"pin=1234");
+        assert!(snapshot.sensitive);
+        snapshot.wipe();
+        assert!(!snapshot.buffer.is_empty());
+        assert!(snapshot.buffer.iter().all(|byte| *byte == 0));
+    }
+
+    #[test]
+    fn a_small_body_lies_behind_the_head_and_is_not_taken_for_a_part_of_it() {
+        let mut with = head("http://example.com/x?y");
+        with.headers.insert("x-a", HeaderValue::from_static("1"));
+        let mut snapshot = Snapshot::default();
+        for body in ["", "body"] {
+            snapshot.fill(&with);
+            snapshot.fill_body(body.as_bytes());
+            assert_eq!(snapshot.rebuild().uri, with.uri);
+            assert_eq!(snapshot.rebuild().headers, with.headers);
+            assert_eq!(snapshot.body().size_hint().exact(), Some(body.len() as u64));
+            snapshot.clear();
+        }
+    }
+
+    #[test]
+    fn the_first_content_length_is_found() {
+        let mut head = head("/");
+        let mut snapshot = Snapshot::default();
+        assert_eq!(snapshot.fill(&head), None);
+        for value in ["7", "8"] {
+            head.headers
+                .append(CONTENT_LENGTH, HeaderValue::from_static(value));
+        }
+        snapshot.clear();
+        assert_eq!(snapshot.fill(&head).unwrap(), "7");
     }
 
     #[test]

@@ -71,12 +71,14 @@ fn retries() {
 
 fn whole_exchanges() {
     println!("### A whole exchange, hyper's client and server\n");
-    println!("| | without | the layer adds | share |\n|---|---|---|---|");
-    let print = |name, Exchange { bare, added }| {
+    println!("| | without | the layer adds | share | allocations |\n|---|---|---|---|---|");
+    let print = |name, exchange: Exchange| {
         println!(
-            "| {name} | {:.1} µs | {added:+.0} ns | {:.1} % |",
-            bare / 1e3,
-            100.0 * added / bare
+            "| {name} | {:.1} µs | {:+.0} ns | {:.1} % | {:+} |",
+            exchange.bare / 1e3,
+            exchange.added,
+            100.0 * exchange.added / exchange.bare,
+            exchange.allocations,
         );
     };
     print("in memory", exchange::in_memory(600));

@@ -31,6 +31,11 @@ pub fn count<T>(work: impl FnOnce() -> T) -> (T, Count) {
     (done, count)
 }
 
+/// Allocations of this thread up to now.
+pub fn allocations() -> u64 {
+    CALLS.get()
+}
+
 fn asked(bytes: usize) {
     CALLS.set(CALLS.get() + 1);
     LIVE.set(LIVE.get() + bytes as i64);

@@ -23,6 +23,7 @@ use tokio::runtime::Builder;
 use tower::{Service, ServiceExt as _};
 use tower_http_retry::Upstream as Known;
 
+use crate::alloc;
 use crate::cases::{ours, retrying};
 use crate::request::Profile;
 use crate::rounds::median;
@@ -33,6 +34,8 @@ pub struct Exchange {
     pub bare: f64,
     /// What the layer adds, paired.
     pub added: f64,
+    /// Allocations that it adds.
+    pub allocations: f64,
 }
 
 const BATCH: usize = 100;
@@ -84,11 +87,12 @@ where
             request
         };
         let (mut without, mut added) = (Vec::new(), Vec::new());
+        let mut allocations = Vec::new();
         for round in 0..rounds + 3 {
-            let (mut times, layer_first) = ([0.0; 2], round % 2);
+            let (mut times, mut counts, layer_first) = ([0.0; 2], [0.0; 2], round % 2);
             for turn in 0..2 {
                 let with_layer = (turn + layer_first) % 2;
-                times[with_layer] = if with_layer == 1 {
+                (times[with_layer], counts[with_layer]) = if with_layer == 1 {
                     batch(&layer, || ours(to(Profile::Post.request()))).await
                 } else {
                     batch(&bare, || to(Profile::Post.request()).map(Full::new)).await
@@ -97,29 +101,33 @@ where
             if round >= 3 {
                 without.push(times[0]);
                 added.push(times[1] - times[0]);
+                allocations.push(counts[1] - counts[0]);
             }
         }
         Exchange {
             bare: median(without),
             added: median(added),
+            allocations: median(allocations),
         }
     })
 }
 
 /// One after the other, each through a clone of the service, as clients do.
-async fn batch<S, R, B>(service: &S, make: impl Fn() -> R) -> f64
+async fn batch<S, R, B>(service: &S, make: impl Fn() -> R) -> (f64, f64)
 where
     S: Service<R, Response = Response<B>, Error: std::fmt::Debug> + Clone,
     B: Body<Error: std::fmt::Debug>,
 {
     let requests: Vec<R> = (0..BATCH).map(|_| make()).collect();
-    let start = Instant::now();
+    let (start, before) = (Instant::now(), alloc::allocations());
     for request in requests {
         let answer = service.clone().oneshot(request).await.expect("an answer");
         let body = answer.into_body().collect().await.expect("its body");
         assert_eq!(body.to_bytes().len(), 11);
     }
-    start.elapsed().as_nanos() as f64 / BATCH as f64
+    let (time, count) = (start.elapsed(), alloc::allocations() - before);
+    let each = BATCH as f64;
+    (time.as_nanos() as f64 / each, count as f64 / each)
 }
 
 async fn serve(io: impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin) {

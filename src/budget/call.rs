@@ -33,17 +33,24 @@ impl CallBudget {
         Self { budget, deposited }
     }
 
-    /// Whether it is this budget, held from an earlier call.
+    /// The same as `new`, from what an earlier call held if that is of the same budget.
     #[inline]
-    pub(crate) fn is_of(&self, budget: &Budget) -> bool {
-        self.budget.is(budget)
+    pub(crate) fn renewed(held: Option<Self>, budget: &Budget, request: &Extensions) -> Self {
+        match held {
+            Some(held) if held.budget.is(budget) => held.for_another(request),
+            Some(_) | None => Self::new(budget.clone(), request),
+        }
     }
 
-    /// The same, for another call.
+    /// The same budget, for another call.
     #[inline]
     pub(crate) fn for_another(self, request: &Extensions) -> Self {
         let deposited = Deposited::in_budget(&self.budget, request);
         Self { deposited, ..self }
+    }
+
+    pub(crate) fn budget(&self) -> &Budget {
+        &self.budget
     }
 
     /// Step 2 (behaviour §5): only a peek.

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderName, request};
+use http::{HeaderName, request, response};
 use tower_http_retry::{
     AmbiguousResponses, Attempt, Execution, Facts, Idempotency, Policy, RetryAfterHints, Rule,
     StandardPolicy, Upstream, UpstreamKey,
@@ -28,6 +28,20 @@ fn the_standard_policy_says_whether_it_looks_at_the_request() {
     ];
     for (builder, reads) in policies {
         assert_eq!(builder.build().unwrap().reads_request(), reads);
+    }
+}
+
+/// What is accepted before the facts are gathered is what the rule accepts; with a rule of the
+/// caller's nothing is.
+#[test]
+fn the_standard_policy_accepts_at_once_what_its_rule_accepts() {
+    let table = StandardPolicy::default();
+    let own = StandardPolicy::builder().rule(|_| None).build().unwrap();
+    for status in 100..1000 {
+        let (get, answer) = (get(), answered(status));
+        let rule = table.rule(&Facts::response(&get, &answer).attempt());
+        assert_eq!(table.accepts(&answer), rule == Rule::Accept, "{status}");
+        assert!(!own.accepts(&answer));
     }
 }
 
@@ -69,6 +83,9 @@ impl Policy for Peculiar {
     fn reads_request(&self) -> bool {
         false
     }
+    fn accepts(&self, _: &response::Parts) -> bool {
+        true
+    }
 }
 
 fn peculiar() -> Peculiar {
@@ -108,6 +125,10 @@ fn a_pointer_to_a_policy_answers_as_the_policy_does() {
     let shared: Arc<dyn Policy> = Arc::new(boxed);
     assert_eq!(asked(&shared), own);
     assert_eq!(asked(&*shared), own);
+    assert!(
+        shared.accepts(&answered(500)),
+        "its own word, not the default"
+    );
 }
 
 /// Only a rule: the rest is the standard policy's.

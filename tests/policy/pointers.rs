@@ -10,7 +10,7 @@ use tower_http_retry::{
     StandardPolicy, Upstream, UpstreamKey,
 };
 
-use crate::{answered, post};
+use crate::{answered, get, post};
 
 /// The request is needed only where a rule, or an upstream by its key, looks at it.
 #[test]

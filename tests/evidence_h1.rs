@@ -235,7 +235,7 @@ fn silent() -> Server {
 #[tokio::test]
 async fn b11_no_answer_in_time_is_unknown() {
     let row = Row::new("B11", Reads::Whole, &sent(FailureKind::ResponseTimeout));
-    row.timeout(100).over(&Via::H1, silent).await;
+    row.timeout(300).over(&Via::H1, silent).await;
 }
 
 #[tokio::test]
@@ -248,7 +248,7 @@ async fn b11_a_timeout_of_reqwest_is_unknown() {
         let server = silent();
         let row = Row::new("B11", Reads::Varies, &sent(FailureKind::ResponseTimeout));
         let below = || {
-            let builder = timeout(reqwest_builder(), Duration::from_millis(100));
+            let builder = timeout(reqwest_builder(), Duration::from_millis(300));
             below(ReqwestService::build(builder).unwrap())
         };
         row.at(below, &server.url()).await;
@@ -264,7 +264,7 @@ async fn b11b_a_timeout_in_the_body_is_partial() {
             .await;
         peer.drain().await;
     });
-    let builder = reqwest_builder().timeout(Duration::from_millis(150));
+    let builder = reqwest_builder().timeout(Duration::from_millis(400));
     let below = below(ReqwestService::build(builder).unwrap());
     let response = ask(&layer(2), below, request(&Method::POST, &server.url()))
         .await

@@ -222,7 +222,7 @@ async fn d8s_a_request_body_that_ends_short_is_unknown_and_permanent() {
 async fn d8p_a_request_body_that_panics_is_unknown_and_permanent() {
     let row = Row::new("D8p", Reads::Head, &sent(FailureKind::RequestBody));
     row.body(|| sized_steps(10, [Step::Data(b"four"), Step::Panic]))
-        .timeout(200)
+        .timeout(300)
         .over(&Via::H2, patient)
         .await;
 }

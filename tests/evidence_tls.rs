@@ -223,19 +223,22 @@ async fn a4g_no_common_version_is_not_sent_and_permanent() {
     fails("A4g", client(&good, V13), server, &PROTOCOL).await;
 }
 
-/// With TLS 1.3 the alert arrives after the handshake is done, and the same failure has three
-/// shapes. Only the last may find the request on its way, encrypted and unread.
+/// An alert after the handshake. Rarely the connection is gone before anybody asks why.
+const LATE: [Failure; 3] = [
+    Failure::not_sent(FailureKind::Certificate),
+    Failure::sent_no_response(FailureKind::Certificate),
+    Failure::not_sent(FailureKind::Closed),
+];
+
+/// With TLS 1.3 the alert arrives after the handshake is done, and the same failure has several
+/// shapes. Only one of them may find the request on its way, encrypted and unread.
 #[tokio::test]
 async fn a5_a_missing_client_certificate_is_permanent_in_every_shape() {
     let good = identity("localhost", false);
     let tls = config(&good, V13, Some(&good));
     for _ in 0..30 {
-        let outcomes = [
-            Failure::not_sent(FailureKind::Certificate),
-            Failure::sent_no_response(FailureKind::Certificate),
-        ];
         let server = server(tls.clone());
-        fails("A5", client(&good, V13), server, &outcomes).await;
+        fails("A5", client(&good, V13), server, &LATE).await;
     }
 }
 
@@ -253,7 +256,7 @@ async fn a5_a_missing_client_certificate_is_not_sent_by_the_client_alone() {
             .await
             .unwrap_err();
         proven += usize::from(error.evidence() == Evidence::NotSent);
-        assert_eq!(error.failure().unwrap().kind(), FailureKind::Certificate);
+        assert!(LATE.contains(error.failure().unwrap()), "{error:?}");
         assert_eq!(server.ledger.now().heads, 0);
         assert_eq!(layer.contradictions(), 0);
     }

@@ -1,6 +1,7 @@
 //! A faulty server, a retrying client, and a judge that holds every answer against the ledger of
 //! what was executed: `cargo run --example demo --features hyper`.
 
+pub(crate) mod acts;
 pub(crate) mod client;
 pub(crate) mod cue;
 pub(crate) mod judge;
@@ -63,7 +64,7 @@ pub(crate) async fn run(options: &Options, out: &mut impl Write) -> Result<Findi
     let (mut order, mut attempts) = (0, 0);
 
     writeln!(out, "{}", table::heading(options.colour))?;
-    for act in scene::acts() {
+    for act in acts::acts() {
         writeln!(out, "\n{}", table::title(options.colour, act.title))?;
         for scene in &act.scenes {
             order += 1;

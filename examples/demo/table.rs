@@ -71,22 +71,14 @@ impl Row<'_> {
         let lines = self.lines();
         let last = lines.len().saturating_sub(1);
         let mut text = String::new();
-        for (
-            index,
-            Line {
-                server,
-                evidence,
-                then,
-            },
-        ) in lines.iter().enumerate()
-        {
+        for (index, cells) in lines.iter().enumerate() {
             let (number, call) = if index == 0 {
                 (self.order.to_string(), self.scene.to_string())
             } else {
                 Default::default()
             };
             let [number, call, server, evidence, then] =
-                [&number, &call, server, evidence, then].map(String::as_str);
+                [&number, &call, &cells.server, &cells.evidence, &cells.then].map(String::as_str);
             if index < last {
                 text += line([number, call, server, evidence, then, ""]).trim_end();
                 text += "\n";
@@ -163,7 +155,11 @@ impl Row<'_> {
             lines.push(Line {
                 server: "  in the body".to_owned(),
                 evidence: evidence.to_string(),
-                then: format!("step {}: {}", Step::Delivered as u8, reason(denied)),
+                then: if denied == RetryDenied::ResponseAlreadyDelivered {
+                    format!("step {}: {}", Step::Delivered as u8, reason(denied))
+                } else {
+                    reason(denied)
+                },
             });
         }
         lines

@@ -6,7 +6,11 @@
 #[path = "support/wire/mod.rs"]
 mod wire;
 
+use std::future::ready;
+use std::io;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,7 +18,7 @@ use http::{Method, Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tower::{ServiceExt, service_fn};
-use tower_http_retry::{BoxError, Evidence, Failure, FailureKind, ReplayBody};
+use tower_http_retry::{BoxError, Evidence, Failure, FailureKind, HyperService, ReplayBody};
 use wire::body::{Step, Steps, sized_steps};
 use wire::h2::{self, H2};
 use wire::row::{ask, layer, request, with_body};
@@ -263,7 +267,7 @@ fn f1_a_request_that_was_handed_back_is_not_sent_by_the_client_alone() {
             #[allow(clippy::disallowed_methods, reason = "a busy thread is the point")]
             std::thread::sleep(Duration::from_millis(80));
             // It goes first, and then the runtime looks at its sockets.
-            tokio::spawn(std::future::ready(()));
+            tokio::spawn(ready(()));
             let error = ask(&layer, client, post(&server)).await.unwrap_err();
             assert_eq!(layer.contradictions(), 0);
             error
@@ -273,4 +277,53 @@ fn f1_a_request_that_was_handed_back_is_not_sent_by_the_client_alone() {
     }
     elsewhere.shutdown_background();
     assert!(proven > 0);
+}
+
+/// A socket whose every write fails.
+struct Broken;
+
+impl hyper::rt::Read for Broken {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        _: hyper::rt::ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        Poll::Pending
+    }
+}
+
+impl hyper::rt::Write for Broken {
+    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, _: &[u8]) -> Poll<io::Result<usize>> {
+        Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl hyper_util::client::legacy::connect::Connection for Broken {
+    fn connected(&self) -> hyper_util::client::legacy::connect::Connected {
+        hyper_util::client::legacy::connect::Connected::new()
+    }
+}
+
+/// Not a byte left, and the body had been asked: hyper says "error writing a body" of heads, too.
+#[tokio::test]
+async fn r6_a_first_write_that_fails_is_unknown() {
+    for method in [Method::POST, Method::GET] {
+        let connector = service_fn(|_: http::Uri| ready(Ok::<_, io::Error>(Broken)));
+        let client = below(HyperService::new(hyper_builder().build(connector)));
+        let layer = layer(2);
+        let request = request(&method, "http://shop.example/");
+        let error = ask(&layer, client, request).await.unwrap_err();
+        let expected = Failure::sent_no_response(FailureKind::Closed);
+        assert_eq!(error.failure(), Some(&expected), "{error:?}");
+        assert_eq!(error.is_ambiguous(), method == Method::POST);
+        assert_eq!(layer.contradictions(), 0);
+    }
 }

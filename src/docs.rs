@@ -16,6 +16,9 @@ pub mod policies {}
 #[doc = include_str!("../docs/composition.md")]
 pub mod composition {}
 
+#[doc = include_str!("../docs/performance.md")]
+pub mod performance {}
+
 #[doc = include_str!("../docs/migrating.md")]
 pub mod migrating {}
 

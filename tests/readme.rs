@@ -1,6 +1,6 @@
 //! What the README says in numbers and names is so.
 
-#![allow(clippy::unwrap_used)] // helpers of tests
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)] // helpers of tests
 
 use std::time::Duration;
 
@@ -97,4 +97,29 @@ fn the_table_of_statuses_is_the_standard_policys() {
     assert_eq!(row("502, 503, 504")[2], "again");
     assert!(!retryable(StatusCode::INTERNAL_SERVER_ERROR, Method::GET));
     assert_eq!(row("500, any other")[2], "the answer");
+}
+
+/// Times and allocations of the peers are those of one run, on the page that tells how.
+#[test]
+fn the_figures_are_those_of_the_page_on_performance() {
+    let run = include_str!("../docs/performance.md");
+    let cells = row("a POST that succeeds at once");
+    let cases = [
+        "tower-http-retry |",
+        "tower::retry, Tps",
+        "reqwest-retry,",
+        "tower-resilience-retry,",
+    ];
+    for (case, cell) in cases.iter().zip(&cells[2..]) {
+        let line = run
+            .lines()
+            .find(|line| line.starts_with(&format!("| {case}")));
+        let measured: Vec<_> = line.unwrap().split('|').map(str::trim).collect();
+        let (time, allocations) = cell.split_once(", ").unwrap();
+        assert_eq!(measured[2], time, "{case}");
+        assert!(
+            measured[5].starts_with(&format!("{allocations},")),
+            "{case}"
+        );
+    }
 }

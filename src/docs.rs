@@ -13,6 +13,12 @@ pub mod bodies {}
 #[doc = include_str!("../docs/policies.md")]
 pub mod policies {}
 
+#[doc = include_str!("../docs/budgets-and-backoff.md")]
+/// The picture:
+///
+#[doc = include_str!("../docs/storm.svg")]
+pub mod budgets_and_backoff {}
+
 #[doc = include_str!("../docs/composition.md")]
 pub mod composition {}
 

@@ -51,7 +51,7 @@
 //! - [`ReplayBody`]: bodies that can be sent again. [`Error`] and [`Report`]: what the caller learns.
 //! - [`decide`] and [`Facts`]: the decision as a pure function, to test a policy as a table.
 //! - [`docs`], the guides of the repository: the decision order, evidence, bodies, policies,
-//!   composition with other layers, migrating, design; and [`observe`] for operations.
+//!   budgets and backoff, composition with other layers, migrating, design; and [`observe`] for operations.
 //!
 //! # Features
 //!

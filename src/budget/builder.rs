@@ -23,6 +23,9 @@ impl BudgetBuilder {
 
     /// Tokens that trickle in per second, whatever the traffic: from 0, default 10.
     ///
+    /// A client with fewer calls than that has in effect no budget, and a fleet has a floor for each
+    /// of its clients: `docs/budgets-and-backoff.md` says how to size it.
+    ///
     /// Eight decimals are kept exactly; more are rounded down.
     pub fn floor_per_second(mut self, floor: f64) -> Self {
         self.floor_per_second = floor;

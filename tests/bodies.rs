@@ -9,12 +9,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, StatusCode};
+use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full};
 use proptest::prelude::*;
+use support::body::{Step, TestBody};
+use support::script::{Reply, Script};
 use support::upload::{Chunks, Sink, Take, live};
 use support::{layer, request};
-use tower::{Layer, ServiceExt};
+use tower::{Layer, ServiceExt, service_fn};
 use tower_http_retry::{
     BodyState, Error, Evidence, Failure, FailureKind, Idempotency, ReplayBody, Replayability,
     Report, RetryDenied,
@@ -744,4 +746,31 @@ proptest! {
             prop_assert!(whole.starts_with(&got.data));
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_left_of_a_body_that_was_peeked_at_is_the_same_in_every_attempt_of_a_call_within() {
+    static LETTERS: &[u8] = b"abcdefghijklmnopqrstuvwxyz";
+    let text: Vec<u8> = LETTERS.iter().copied().cycle().take(1000).collect();
+    let script = Script::new([Reply::status(503), Reply::status(200)]);
+    let inner = layer().layer(script.clone());
+    let peek = service_fn(move |mut request: Request<ReplayBody>| {
+        let inner = inner.clone();
+        async move {
+            for _ in 0..3 {
+                request.body_mut().frame().await.unwrap().unwrap();
+            }
+            inner.oneshot(request).await
+        }
+    });
+    let steps = (0..text.len()).map(|at| Step::Data(LETTERS.chunks(1).cycle().nth(at).unwrap()));
+    let body = ReplayBody::buffered(TestBody::new(steps), 64 * 1024);
+    let service = layer().layer(peek);
+    service.oneshot(request(Method::PUT, body)).await.unwrap();
+    script.seen(|seen| {
+        assert_eq!(seen.len(), 2);
+        for seen in seen {
+            assert_eq!(seen.body.as_deref(), Some(&text[3..]));
+        }
+    });
 }

@@ -271,7 +271,12 @@ pub(super) struct Hold {
 impl Hold {
     pub(super) fn new(reader: Reader) -> Self {
         let Reader { stream, at } = reader;
-        stream.tape().holds += 1;
+        let mut tape = stream.tape();
+        tape.holds += 1;
+        if let Past::Kept(record) = &mut tape.past {
+            record.starts_at(at.next);
+        }
+        drop(tape);
         Self { stream, from: at }
     }
 

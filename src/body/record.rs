@@ -17,6 +17,8 @@ pub(super) struct Record {
     frames: Vec<Kept>,
     bytes: usize,
     limit: usize,
+    /// Frames before this one stay as they are: a call may start its attempts at any of them.
+    floor: usize,
 }
 
 enum Kept {
@@ -33,11 +35,17 @@ impl Record {
             frames: Vec::new(),
             bytes: 0,
             limit,
+            floor: 0,
         }
     }
 
     pub(super) fn len(&self) -> usize {
         self.frames.len()
+    }
+
+    /// A call's attempts start at this frame: it keeps its number.
+    pub(super) fn starts_at(&mut self, index: usize) {
+        self.floor = self.floor.max(index);
     }
 
     /// A frame again. Its bytes are shared, not copied.
@@ -65,9 +73,8 @@ impl Record {
                 return Err(Full);
             }
             self.frames.push(Kept::Data(data.clone()));
-            if self.frames.len().saturating_mul(FRAME_WEIGHT)
-                > FREE_WEIGHT.saturating_add(self.bytes)
-            {
+            let foldable = self.frames.len().saturating_sub(self.floor);
+            if foldable.saturating_mul(FRAME_WEIGHT) > FREE_WEIGHT.saturating_add(self.bytes) {
                 self.fold();
             }
         } else if let Some(trailers) = frame.trailers_ref() {
@@ -78,14 +85,15 @@ impl Record {
 
     /// A stream of tiny frames would weigh many times its limit: here, and only here, bytes are copied.
     fn fold(&mut self) {
-        let mut folded = Vec::new();
+        let foldable = self.frames.split_off(self.floor.min(self.frames.len()));
+        let mut folded = mem::take(&mut self.frames);
         let mut piece = BytesMut::new();
         let flush = |piece: &mut BytesMut, folded: &mut Vec<Kept>| {
             if !piece.is_empty() {
                 folded.push(Kept::Data(mem::take(piece).freeze()));
             }
         };
-        for frame in mem::take(&mut self.frames) {
+        for frame in foldable {
             match frame {
                 Kept::Data(data) if data.len() < PIECE => {
                     piece.extend_from_slice(&data);

@@ -296,6 +296,60 @@ proptest! {
         let frames = frames.count();
         prop_assert!(frames <= 512 + len / 512, "{frames} frames of {len} bytes");
     }
+
+    /// Calls within calls: each reads some of an attempt, gives it up, reads some of the next, and passes that one
+    /// on to a call further in.
+    #[test]
+    fn no_call_within_a_call_loses_a_byte_of_the_rest(
+        lens in prop::collection::vec(prop_oneof![199 => 0_usize..3, 1 => 0_usize..2000], 0..1500),
+        exact in any::<bool>(),
+        calls in prop::collection::vec((0_usize..900, 0_usize..500), 1..4),
+        stops in prop::collection::vec(0_usize..1200, 0..3),
+    ) {
+        let whole: Vec<u8> = (0..lens.iter().sum()).map(|at| (at % 251) as u8).collect();
+        let mut rest = Bytes::from(whole.clone());
+        let script = Script::new(lens.iter().map(|len| Step::Data(rest.split_to(*len))));
+        let script = if exact { script.exact(whole.len() as u64) } else { script };
+        let mut body = ReplayBody::buffered(script, whole.len());
+        let mut read = 0;
+        let mut outer = Vec::new();
+        for (stop, peek) in calls {
+            let from = &whole[read..];
+            let mut source = body.into_source();
+            let given_up = frames(&mut attempt(&mut source), stop);
+            prop_assert_eq!(&given_up, &from[..given_up.len()]);
+            body = attempt(&mut source);
+            let peeked = frames(&mut body, peek);
+            prop_assert_eq!(&peeked, &from[..peeked.len()]);
+            outer.push((source, read));
+            read += peeked.len();
+        }
+        let mut source = body.into_source();
+        for stop in stops {
+            let got = frames(&mut attempt(&mut source), stop);
+            prop_assert_eq!(&got, &whole[read..][..got.len()]);
+        }
+        prop_assert_eq!(drain(&mut attempt(&mut source)).expect("whole").0, &whole[read..]);
+        drop(source);
+        while let Some((mut source, read)) = outer.pop() {
+            prop_assert_eq!(drain(&mut attempt(&mut source)).expect("whole").0, &whole[read..]);
+        }
+    }
+}
+
+/// The data of so many frames, or of all that are left.
+fn frames(body: &mut ReplayBody, count: usize) -> Vec<u8> {
+    let mut data = Vec::new();
+    for _ in 0..count {
+        match poll(body) {
+            Poll::Ready(Some(Ok(frame))) => {
+                data.extend_from_slice(&frame.into_data().expect("data"))
+            }
+            Poll::Ready(None) => break,
+            other @ (Poll::Pending | Poll::Ready(Some(Err(_)))) => panic!("no frame: {other:?}"),
+        }
+    }
+    data
 }
 
 #[test]

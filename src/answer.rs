@@ -11,9 +11,9 @@ use crate::error::{AmbiguousFailure, Error, Facts, RequestFailed};
 use crate::evidence::{Evidence, Execution};
 use crate::judge::Judge;
 use crate::observe::CallEnded;
-use crate::policy::{AmbiguousResponses, Decision, Policy, Verdict};
+use crate::policy::{AmbiguousResponses, Decision, Policy, RetryDenied, Verdict};
 use crate::report::Report;
-use crate::response::ResponseBody;
+use crate::response::{Broken, ResponseBody};
 use crate::snapshot::Head;
 
 type Whole<B> = (response::Parts, ResponseBody<B>);
@@ -52,13 +52,18 @@ impl<P: Policy> Judge<'_, P> {
         let answer = match (last, &report) {
             (Last::Response(head, body), None) => Ok((head, body)),
             (Last::Response(head, body), Some(report)) => self.deliver(head, body, report, verdict),
-            (Last::Head(head, failure), report) => {
+            (Last::Head(head, broken), report) => {
+                let (failure, source) = match broken {
+                    Some(Broken { failure, source }) => (Some(failure), source),
+                    None => (None, None),
+                };
                 let evidence = failure.map_or(Evidence::ResponseReceived, |f| f.evidence());
                 let facts = self.facts(report.as_ref(), verdict);
                 Err(self.error(Facts {
                     evidence,
                     failure,
                     head: Some(head),
+                    source,
                     ..facts
                 }))
             }
@@ -90,7 +95,9 @@ impl<P: Policy> Judge<'_, P> {
         B: Body + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        if let Some(reason) = verdict.denied() {
+        // A third answer has no reason of its own; this is the one behind it (step 8).
+        let third = verdict.is_ambiguous().then_some(RetryDenied::NotIdempotent);
+        if let Some(reason) = verdict.denied().or(third) {
             body.deny(reason);
         }
         if verdict.is_ambiguous() {

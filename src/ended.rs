@@ -6,7 +6,7 @@ use http_body::Body;
 use crate::BoxError;
 use crate::attempt::Outcome;
 use crate::evidence::{Failure, FailureKind};
-use crate::response::ResponseBody;
+use crate::response::{Broken, ResponseBody};
 
 /// An attempt that ended.
 pub(crate) enum Ended<B> {
@@ -34,7 +34,7 @@ pub(crate) enum Last<B> {
     /// A response that is still whole: read out, or not touched.
     Response(response::Parts, ResponseBody<B>),
     /// The head of a response whose body was given up, or broke.
-    Head(response::Parts, Option<Failure>),
+    Head(response::Parts, Option<Broken>),
     /// A failure.
     Failure(Failure, Option<BoxError>),
 }
@@ -49,7 +49,7 @@ where
         match self {
             Self::Response(head, body) => match body.into_whole() {
                 Ok(body) => Self::Response(head, body),
-                Err(failure) => Self::Head(head, failure),
+                Err(broken) => Self::Head(head, broken),
             },
             Self::Head(..) | Self::Failure(..) => self,
         }

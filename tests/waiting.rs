@@ -17,8 +17,8 @@ use tokio::time::Instant;
 use tower::limit::ConcurrencyLimitLayer;
 use tower::{Layer, Service, ServiceBuilder, ServiceExt};
 use tower_http_retry::{
-    Backoff, Budget, Discard, Drain, Error, Failure, FailureKind, Report, RetryDenied, RetryLayer,
-    StandardPolicy,
+    Backoff, Budget, Delivery, Discard, Drain, Error, Failure, FailureKind, Report, RetryDenied,
+    RetryLayer, StandardPolicy,
 };
 
 #[tokio::test(start_paused = true)]
@@ -502,4 +502,21 @@ async fn a_changed_inner_service_is_the_one_that_is_retried() {
 fn last_denial<B>(response: &http::Response<B>) -> RetryDenied {
     let report = response.extensions().get::<Report>().unwrap();
     report.verdict().unwrap().denied().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_only_the_head_is_left_the_source_is_what_broke_the_body() {
+    let drain = Drain::new();
+    let broken = Reply::status(200).steps([Step::Data(b"{"), Step::Fail("reset")]);
+    let service = layer()
+        .with_delivery(Delivery::Whole { limit: 16 })
+        .with_drain(drain.clone())
+        .layer(Script::new([broken]));
+    let call = tokio::spawn(service.oneshot(request(Method::GET, ())));
+    tokio::time::sleep(10 * MS).await;
+    drain.start();
+    let error = call.await.unwrap().unwrap_err();
+    assert_eq!(error.status(), Some(http::StatusCode::OK));
+    let source = std::error::Error::source(&error).unwrap();
+    assert_eq!(source.to_string(), "reset");
 }

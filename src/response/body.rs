@@ -12,7 +12,6 @@ use pin_project_lite::pin_project;
 use super::counted::{Broken, Counted};
 use super::error::BodyError;
 use crate::BoxError;
-use crate::evidence::Failure;
 use crate::policy::RetryDenied;
 
 pin_project! {
@@ -124,9 +123,9 @@ where
 {
     /// Itself, if all of it is here; otherwise what broke it, if something did. Either way the
     /// transport's body is dropped.
-    pub(crate) fn into_whole(self) -> Result<Self, Option<Failure>> {
-        if let Some(broken) = self.broken() {
-            return Err(Some(*broken.failure()));
+    pub(crate) fn into_whole(mut self) -> Result<Self, Option<Broken>> {
+        if let Some(broken) = self.ahead.as_mut().and_then(|ahead| ahead.broken.take()) {
+            return Err(Some(broken.into_broken()));
         }
         if self.live_ended() {
             Ok(Self {

@@ -49,7 +49,8 @@ impl BodyError {
 
     /// Why the request was not sent again:
     /// [`ResponseAlreadyDelivered`](RetryDenied::ResponseAlreadyDelivered), or the verdict's reason
-    /// where the body broke before it was delivered.
+    /// where the body broke before it was delivered. Where the answer as a whole is the third one,
+    /// the reason is [`NotIdempotent`](RetryDenied::NotIdempotent).
     pub fn denied(&self) -> RetryDenied {
         self.denied
     }

@@ -148,14 +148,24 @@ fn read(
 }
 
 /// The length that `content-length` promises for this body. HEAD, 1xx, 204, 304 and a successful
-/// CONNECT have none, whatever the header says (RFC 9110 §6.4.1, §8.6).
+/// CONNECT have none, whatever the header says (RFC 9110 §6.4.1, §8.6). The same length said
+/// several times, in lines or in a list, is that length (§8.6).
 fn expected(method: &Method, head: &response::Parts) -> Option<u64> {
     if head.headers.is_empty() || is_bodiless(method, head.status) {
         return None;
     }
-    let mut lines = head.headers.get_all(CONTENT_LENGTH).iter();
-    let only = lines.next().filter(|_| lines.next().is_none())?;
-    only.to_str().ok()?.parse().ok()
+    let lines = head.headers.get_all(CONTENT_LENGTH).iter();
+    let mut lengths =
+        lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b',').map(length));
+    let first = lengths.next()??;
+    lengths.all(|other| other == Some(first)).then_some(first)
+}
+
+/// `1*DIGIT`: no sign, which `parse` would take.
+fn length(text: &[u8]) -> Option<u64> {
+    let text = str::from_utf8(text.trim_ascii()).ok()?;
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|_| digits)
 }
 
 pub(crate) fn is_bodiless(method: &Method, status: StatusCode) -> bool {

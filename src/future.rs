@@ -329,7 +329,11 @@ where
         self.call.progress.stop_clock();
         let body = self.counted(&head, body);
         if is_bodiless(self.call.kept.method(), head.status) || body.is_end_stream() {
-            return self.ended(Ended::Response(head, body), None, None);
+            let whole: Option<&[u8]> = match self.shared.settings.delivery.until() {
+                Some(Until::Bytes(_)) => Some(&[]),
+                Some(Until::FirstFrame) | None => None,
+            };
+            return self.ended(Ended::Response(head, body), whole, None);
         }
         Go::To(Stage::Reading(Box::new(Ahead::new(head, body))))
     }
@@ -355,7 +359,7 @@ where
             }
         }
         let whole = match until {
-            Until::Bytes(_) => ahead.join(),
+            Until::Bytes(limit) => ahead.whole(limit),
             Until::FirstFrame => None,
         };
         let failure = ahead.failure();

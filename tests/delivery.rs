@@ -3,20 +3,24 @@
 
 mod support;
 
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Method, Response};
-use http_body::Body;
+use http::{Method, Request, Response};
+use http_body::{Body, Frame};
 use http_body_util::BodyExt;
 use support::body::Step;
 use support::script::{Reply, Script};
 use support::{MS, layer, request};
 use tokio::time::Instant;
-use tower::{Layer, ServiceExt};
+use tower::{Layer, ServiceExt, service_fn};
 use tower_http_retry::{
-    Attempt, BodyError, Delivery, Error, Evidence, FailureKind, Policy, Report, ResponseBody,
-    RetryDenied, RetryLayer, Rule, StandardPolicy,
+    AmbiguousResponses, Attempt, BodyError, BoxError, Delivery, Error, Evidence, FailureKind,
+    Policy, ReplayBody, Report, ResponseBody, RetryDenied, RetryLayer, Rule, StandardPolicy,
 };
 
 const WHOLE: Delivery = Delivery::Whole { limit: 1024 };
@@ -343,4 +347,207 @@ async fn a_wrapper_claims_no_end_before_the_trailers() {
     assert!(!body.is_end_stream());
     assert!(body.frame().await.unwrap().unwrap().is_trailers());
     assert!(body.frame().await.is_none());
+}
+
+/// The lengths of the bodies that the policy sees.
+async fn seen_by_the_policy(limit: usize, reply: Reply) -> Vec<Option<usize>> {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let look = Arc::clone(&seen);
+    let policy = support::policy()
+        .rule(move |attempt: &Attempt<'_>| {
+            look.lock().unwrap().push(attempt.body().map(<[u8]>::len));
+            None
+        })
+        .build()
+        .unwrap();
+    let service = RetryLayer::new(policy)
+        .with_delivery(Delivery::Whole { limit })
+        .layer(Script::new([reply]));
+    let response = service.oneshot(request(Method::GET, ())).await.unwrap();
+    drop(response);
+    let seen = seen.lock().unwrap();
+    seen.clone()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_policy_sees_an_empty_body_as_empty_however_its_end_is_told() {
+    let at_once = Reply::status(200);
+    assert_eq!(seen_by_the_policy(16, at_once).await, [Some(0)]);
+    let later = Reply::status(200).steps([Step::Pause(MS)]);
+    assert_eq!(seen_by_the_policy(16, later).await, [Some(0)]);
+    let a_frame = Reply::status(200).steps([Step::Data(b"")]);
+    assert_eq!(seen_by_the_policy(16, a_frame).await, [Some(0)]);
+    let none = Reply::status(204);
+    assert_eq!(seen_by_the_policy(16, none).await, [Some(0)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_policy_sees_no_more_than_the_limit_even_of_a_body_that_is_all_here() {
+    let reply = || Reply::status(200).body(b"12345");
+    assert_eq!(seen_by_the_policy(5, reply()).await, [Some(5)]);
+    assert_eq!(seen_by_the_policy(4, reply()).await, [None]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_of_many_small_frames_within_the_limit_is_whole() {
+    let steps = || (0..5000).map(|_| Step::Data(b"x"));
+    let broken = Reply::status(200).steps(steps().chain([Step::Fail("reset")]));
+    let whole = Reply::status(200).steps(steps().chain([Step::Trailers("x-checksum")]));
+    let script = Script::new([broken, whole]);
+    let service = layer()
+        .with_delivery(Delivery::Whole { limit: 5000 })
+        .layer(script.clone());
+    let response = service.oneshot(request(Method::GET, ())).await.unwrap();
+    assert_eq!(script.attempts(), 2);
+    let collected = response.into_body().collect().await.unwrap();
+    assert_eq!(collected.trailers().unwrap()["x-checksum"], "1");
+    assert_eq!(collected.to_bytes(), vec![b'x'; 5000]);
+}
+
+/// How many frames wait to be read.
+fn kept<B>(response: &Response<ResponseBody<B>>) -> usize {
+    let shown = format!("{:?}", response.body());
+    let (_, kept) = shown.split_once("read_ahead: ").unwrap();
+    kept.split_once(',').unwrap().0.parse().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn frames_are_kept_by_their_bytes_not_by_their_number() {
+    for (frame, limit) in [(&b""[..], 16), (b"x", 16 * 1024)] {
+        let steps = (0..16 * 1024).map(|_| Step::Data(frame));
+        let more = [Step::Data(&[b'y'; 17]), Step::Hang];
+        let script = Script::new([Reply::status(200).steps(steps.chain(more))]);
+        let service = layer()
+            .with_delivery(Delivery::Whole { limit })
+            .layer(script);
+        let response = service.oneshot(request(Method::GET, ())).await.unwrap();
+        assert!(kept(&response) < 600, "{} frames", kept(&response));
+        assert_eq!(
+            response.body().size_hint().lower(),
+            17 + 16 * 1024 * frame.len() as u64
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_empty_frame_is_no_first_byte() {
+    let script = Script::new([
+        Reply::status(200).steps([Step::Data(b""), Step::Pause(MS), Step::Fail("reset")]),
+        Reply::status(200).steps([Step::Data(b""), Step::Data(b"whole")]),
+    ]);
+    let service = layer()
+        .with_delivery(Delivery::AtFirstByte)
+        .layer(script.clone());
+    let response = service.oneshot(request(Method::GET, ())).await.unwrap();
+    assert_eq!(script.attempts(), 2);
+    assert_eq!(read(response).await.0, b"whole");
+}
+
+/// Always has an empty frame, until then.
+struct Busy(Instant);
+
+impl Body for Busy {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let more = Instant::now() < self.0;
+        Poll::Ready(more.then(|| Ok(Frame::data(Bytes::new()))))
+    }
+}
+
+// Its time cannot be paused: a task that is always ready stops the paused clock. Only a test that
+// fails takes so long.
+const LONG: Duration = Duration::from_secs(10);
+
+#[tokio::test]
+async fn a_body_that_never_pauses_does_not_outrun_the_deadline() {
+    for delivery in [WHOLE, Delivery::AtFirstByte] {
+        let end = Instant::now() + LONG;
+        let below = service_fn(move |_: Request<ReplayBody>| async move {
+            Ok::<_, BoxError>(Response::new(Busy(end)))
+        });
+        let service = layer()
+            .with_deadline(50 * MS)
+            .with_delivery(delivery)
+            .layer(below);
+        let response = service.oneshot(request(Method::GET, ())).await.unwrap();
+        assert!(Instant::now() < end);
+        let error = read(response).await.1.unwrap();
+        assert_eq!(error.failure().kind(), FailureKind::DeadlineReached);
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_never_pauses_is_not_read_out_for_longer_than_agreed_to() {
+    let end = Instant::now() + LONG;
+    let attempts = Arc::new(Mutex::new([503, 200].into_iter()));
+    let below = service_fn(move |_: Request<ReplayBody>| {
+        let status = attempts.lock().unwrap().next().unwrap();
+        let response = Response::builder().status(status).body(Busy(end)).unwrap();
+        async { Ok::<_, BoxError>(response) }
+    });
+    let response = layer()
+        .layer(below)
+        .oneshot(request(Method::GET, ()))
+        .await
+        .unwrap();
+    assert_eq!(response.status(), 200);
+    assert!(Instant::now() < end);
+}
+
+/// Whether an answer of two bytes with these `content-length`s falls short.
+async fn falls_short(lengths: &[&str]) -> bool {
+    let reply = Reply::status(200).steps([Step::Data(b"ab"), Step::Pause(MS)]);
+    let reply = lengths.iter().fold(reply, |reply, length| {
+        reply.header("content-length", length)
+    });
+    let service = layer().layer(Script::new([reply]));
+    let response = service.oneshot(request(Method::GET, ())).await.unwrap();
+    read(response).await.1.is_some()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_length_said_several_times_is_that_length() {
+    for lengths in [&["5"][..], &["5", "5"], &["5, 5"], &["5 ,5", "5"]] {
+        assert!(falls_short(lengths).await, "{lengths:?}");
+    }
+    assert!(!falls_short(&["2", "2"]).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_no_length_promises_none() {
+    let overflow = "99999999999999999999";
+    for lengths in [
+        &["+5"][..],
+        &["-5"],
+        &["5 5"],
+        &["5", "6"],
+        &["5,"],
+        &[""],
+        &[overflow],
+    ] {
+        assert!(!falls_short(lengths).await, "{lengths:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_broken_body_that_nobody_got_before_does_not_say_that_somebody_did() {
+    let deliver = support::policy()
+        .ambiguous_responses(AmbiguousResponses::Deliver)
+        .build()
+        .unwrap();
+    let service = RetryLayer::new(deliver)
+        .with_delivery(WHOLE)
+        .layer(Script::new([cut(503)]));
+    let response = service
+        .oneshot(request(Method::POST, "order"))
+        .await
+        .unwrap();
+    let (bytes, error) = read(response).await;
+    assert_eq!(bytes, b"half ");
+    assert_eq!(error.unwrap().denied(), RetryDenied::NotIdempotent);
 }

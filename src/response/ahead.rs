@@ -13,6 +13,13 @@ use super::body::{ResponseBody, Rest};
 use crate::BoxError;
 use crate::evidence::{Failure, FailureKind};
 
+/// So many frames are read at a stretch: a body that is always ready must not outrun the limits,
+/// which are asked when it is pending.
+const STRETCH: usize = 32;
+/// What a frame weighs beside its bytes, and what all of them may weigh before they are joined.
+const FRAME_WEIGHT: usize = 64;
+const FREE_WEIGHT: usize = 16 * 1024;
+
 /// A response whose body is being read.
 pub(crate) struct Ahead<B> {
     head: response::Parts,
@@ -46,12 +53,14 @@ impl<B> Ahead<B> {
         }
     }
 
-    /// Reads on. Ready: `until` is reached, or the body ended or broke.
+    /// Reads on. Ready: `until` is reached, or the body ended or broke. Pending also after a
+    /// stretch of frames; then it is to be polled again at once.
     pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>, until: Until) -> Poll<()>
     where
         B: Body,
         B::Error: Into<BoxError>,
     {
+        let mut stretch = 0;
         while let Rest::Live(body) = &mut self.rest {
             let enough = match until {
                 Until::FirstFrame => !self.frames.is_empty(),
@@ -60,12 +69,14 @@ impl<B> Ahead<B> {
             if enough {
                 return Poll::Ready(());
             }
+            if stretch == STRETCH {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            stretch += 1;
             match ready!(Pin::new(body).poll_frame(cx)) {
                 Some(Ok(frame)) => {
-                    self.read = self
-                        .read
-                        .saturating_add(frame.data_ref().map_or(0, Bytes::len));
-                    self.frames.push_back(frame);
+                    self.keep(frame);
                     // Not to hold a connection that has nothing left to say.
                     if let Rest::Live(body) = &self.rest
                         && body.is_end_stream()
@@ -78,6 +89,20 @@ impl<B> Ahead<B> {
             }
         }
         Poll::Ready(())
+    }
+
+    /// Keeps a frame, if there is anything in it: an empty one is no first byte either.
+    fn keep(&mut self, frame: Frame<Bytes>) {
+        let len = frame.data_ref().map_or(0, Bytes::len);
+        if len == 0 && frame.is_data() {
+            return;
+        }
+        self.read = self.read.saturating_add(len);
+        self.frames.push_back(frame);
+        // Many small frames weigh many times their bytes, which are what is limited.
+        if self.frames.len().saturating_mul(FRAME_WEIGHT) > FREE_WEIGHT.saturating_add(self.read) {
+            self.join();
+        }
     }
 
     /// Stops reading: what did not come by now never will.
@@ -101,15 +126,18 @@ impl<B> Ahead<B> {
         }
     }
 
-    /// The whole body in one piece, if all of it is here: joined once, then shared.
-    pub(crate) fn join(&mut self) -> Option<Bytes> {
-        if !self.is_whole() {
-            return None;
-        }
+    /// The whole body in one piece, if all of it is here and it is not longer than `limit`: joined
+    /// once, then shared.
+    pub(crate) fn whole(&mut self, limit: usize) -> Option<Bytes> {
+        (self.is_whole() && self.read <= limit).then(|| self.join())
+    }
+
+    /// All data that was read, in one piece.
+    fn join(&mut self) -> Bytes {
         let mut data = self.frames.iter().filter_map(Frame::data_ref);
         let first = data.next().cloned().unwrap_or_default();
         if data.next().is_none() {
-            return Some(first);
+            return first;
         }
         let mut all = BytesMut::with_capacity(self.read);
         let mut others = VecDeque::new();
@@ -122,7 +150,7 @@ impl<B> Ahead<B> {
         let all = all.freeze();
         others.push_front(Frame::data(all.clone()));
         self.frames = others;
-        Some(all)
+        all
     }
 
     /// The response: what was read, then the rest.

@@ -145,6 +145,7 @@ impl<P: Policy> Judge<'_, P> {
             head: None,
             source: None,
             retried: self.may_retry(),
+            outer: self.call.progress.outer.clone(),
         }
     }
 

@@ -18,7 +18,7 @@ use crate::body::{
     BodyState, OpenError, Opened, Opening, ReplayBody, Replayability, Source, Witness,
 };
 use crate::budget::{Budget, CallBudget, Token};
-use crate::deadline::Deadline;
+use crate::deadline::{Deadline, after};
 use crate::evidence::{Execution, FailureKind};
 use crate::idempotency::Idempotency;
 use crate::policy::{Policy, idempotency_for};
@@ -71,6 +71,10 @@ pub(crate) struct Progress {
     pub(crate) reconciled: Option<Execution>,
     pub(crate) reconcile_error: Option<SharedError>,
     pub(crate) reconciled_status: Option<StatusCode>,
+    /// Of the attempt of a layer further out that this call is.
+    pub(crate) outer: Option<Witness>,
+    /// The hint of a response that was found out not to have been an answer.
+    pub(crate) reconciled_hint: Option<Duration>,
     /// The transport's last error, for an end that has none of its own.
     pub(crate) prior_error: Option<BoxError>,
 }
@@ -144,7 +148,8 @@ impl Call {
             && !head.headers.contains_key(&name)
             && let Some(key) = idempotency_key()
         {
-            head.headers.insert(name, key);
+            // A map that is full takes none: the request goes out as it is, without a key.
+            let _ = head.headers.try_insert(name, key);
         }
 
         let mut call = pool::take();
@@ -157,6 +162,7 @@ impl Call {
         progress.random = settings.randomness.of_call();
         progress.start(head, settings);
 
+        progress.outer = body.outer();
         let state = body.state();
         let once = progress.max_attempts == NonZeroU32::MIN || !state.is_replayable();
         if once && !settings.reads_request() && !policy.reads_request() {
@@ -195,8 +201,8 @@ impl Call {
             refresher.apply(credential, &mut head);
         }
         if let Some(name) = &settings.attempt_header {
-            head.headers
-                .insert(name.clone(), HeaderValue::from(progress.number.get()));
+            let number = HeaderValue::from(progress.number.get());
+            let _ = head.headers.try_insert(name.clone(), number);
         }
         head.extensions
             .insert(AttemptNumber::new(progress.number, progress.max_attempts));
@@ -223,9 +229,9 @@ impl Call {
         outcome: Outcome<'a>,
         body: Option<&'a [u8]>,
     ) -> Attempt<'a> {
-        let hint = outcome
-            .response()
-            .and_then(|head| retry_after::of(&head.headers));
+        let hint = outcome.response().map_or(progress.reconciled_hint, |head| {
+            retry_after::of(&head.headers)
+        });
         Attempt {
             number: progress.number,
             max_attempts: progress.max_attempts,
@@ -262,10 +268,8 @@ impl Progress {
             let now = Instant::now();
             self.call_started = Some(now);
             self.attempt_started = Some(now);
-            self.attempt_deadline = settings
-                .attempt_timeout
-                .and_then(|time| now.checked_add(time));
-            self.deadline = settings.deadline.and_then(|time| now.checked_add(time));
+            self.attempt_deadline = settings.attempt_timeout.and_then(|time| after(now, time));
+            self.deadline = settings.deadline.and_then(|time| after(now, time));
         }
         let own = head.extensions.get::<Deadline>();
         if let Some(own) = own.and_then(|own| own.instant()) {
@@ -280,13 +284,12 @@ impl Progress {
         self.waited = waited;
         self.attempt_started = Some(now);
         self.attempt_took = Duration::ZERO;
-        self.attempt_deadline = settings
-            .attempt_timeout
-            .and_then(|time| now.checked_add(time));
+        self.attempt_deadline = settings.attempt_timeout.and_then(|time| after(now, time));
         self.contradicted = false;
         self.reconciled = None;
         self.reconcile_error = None;
         self.reconciled_status = None;
+        self.reconciled_hint = None;
         if !self.witness.reset_if_unique() {
             self.witness = Witness::new();
         }
@@ -307,9 +310,10 @@ impl Progress {
     }
 
     /// For the response body: where the defaults do not do to read its failures, because there are
-    /// classifiers, or because the request body is still on its way up.
+    /// classifiers, or because the request body is still on its way up or has failed.
     pub(crate) fn body_reader(&self, settings: &Settings) -> Option<Box<Reader>> {
-        let needed = !settings.classifiers.is_empty() || !self.witness.trace().dropped();
+        let trace = self.witness.trace();
+        let needed = !settings.classifiers.is_empty() || !trace.dropped() || trace.failed();
         needed.then(|| {
             let classifiers = Arc::clone(&settings.classifiers);
             Box::new(Reader {
@@ -375,6 +379,7 @@ impl Progress {
         self.attempt_started = None;
         self.attempt_took = Duration::ZERO;
         self.timer = None;
+        self.outer = None;
     }
 }
 
@@ -407,6 +412,8 @@ impl Default for Progress {
             reconciled: None,
             reconcile_error: None,
             reconciled_status: None,
+            outer: None,
+            reconciled_hint: None,
             prior_error: None,
         }
     }

@@ -33,6 +33,13 @@ enum End {
 /// rounds the end of a timer up to the next millisecond, and must not overflow.
 const TIMER_ROUNDING: Duration = Duration::from_secs(1);
 
+/// `time` after `start`, for a timer. `None`: never.
+pub(crate) fn after(start: Instant, time: Duration) -> Option<Instant> {
+    start
+        .checked_add(time)
+        .filter(|end| end.checked_add(TIMER_ROUNDING).is_some())
+}
+
 impl Deadline {
     /// At `instant`. One that has passed is allowed: nothing remains.
     pub fn at(instant: Instant) -> Self {

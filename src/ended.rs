@@ -87,3 +87,11 @@ pub(crate) struct TimedOut {
     #[source]
     pub(crate) earlier: Option<BoxError>,
 }
+
+/// What is worth remembering of an error: a time-out is not, but what it remembers is.
+pub(crate) fn earlier_error(error: BoxError) -> Option<BoxError> {
+    match error.downcast::<TimedOut>() {
+        Ok(timed_out) => timed_out.earlier,
+        Err(error) => Some(error),
+    }
+}

@@ -11,7 +11,8 @@ use http_body_util::BodyExt as _;
 use sync_wrapper::SyncWrapper;
 
 use crate::BoxError;
-use crate::evidence::{Evidence, Execution, Failure};
+use crate::body::Witness;
+use crate::evidence::{Evidence, Execution, Failure, causes};
 use crate::policy::{AMBIGUOUS, IDEMPOTENT, NOT_EXECUTED, RetryDenied, Verdict};
 use crate::report::Report;
 use crate::response::{BodyError, ResponseBody};
@@ -51,6 +52,9 @@ pub(crate) struct Facts {
     pub(crate) source: Option<BoxError>,
     /// Whether the layer was permitted more than one attempt: then a layer further out stops.
     pub(crate) retried: bool,
+    /// Of the attempt of a layer further out that this call was: only that layer may take the word
+    /// of this error for the fate of its request. A side call below knows nothing of it.
+    pub(crate) outer: Option<Witness>,
 }
 
 /// A response body in an error, whatever its type.
@@ -92,23 +96,32 @@ impl AmbiguousFailure {
     ///
     /// # Errors
     /// Itself, nothing lost, if there was no response or its body is of another type.
-    pub fn into_response<B>(mut self) -> Result<Response<ResponseBody<B>>, Self>
+    pub fn into_response<B>(self) -> Result<Response<ResponseBody<B>>, Self>
     where
         B: Body + Send + 'static,
     {
-        let Some(body) = self.body.take() else {
+        self.into_response_of().map(|(response, _)| response)
+    }
+
+    /// The response with a body of type `T`, and whether the layer may have tried again.
+    pub(crate) fn into_response_of<T: 'static>(mut self) -> Result<(Response<T>, bool), Self> {
+        // Asked before anything is taken: nothing may be lost.
+        let fits = self.body.as_mut().is_some_and(|body| {
+            let body: &dyn Any = &**body.get_mut();
+            body.is::<T>()
+        });
+        if !fits || self.facts.head.is_none() {
             return Err(self);
-        };
-        let Some(head) = self.facts.head.take() else {
-            return Err(self);
-        };
-        let body = body.into_inner();
-        if (&*body as &dyn Any).is::<ResponseBody<B>>()
-            && let Ok(body) = (body as Box<dyn Any>).downcast::<ResponseBody<B>>()
-        {
-            return Ok(Response::from_parts(head, *body));
         }
-        Err(self)
+        let body = self.body.take().map(SyncWrapper::into_inner);
+        let body = body.and_then(|body| (body as Box<dyn Any>).downcast().ok());
+        match (body, self.facts.head.take()) {
+            (Some(body), Some(head)) => Ok((Response::from_parts(head, *body), self.facts.retried)),
+            (_, head) => {
+                self.facts.head = head;
+                Err(self)
+            }
+        }
     }
 
     /// The response, whole, for whoever does not know the body type of the inner service.
@@ -154,6 +167,14 @@ impl Error {
     {
         match self {
             Self::Ambiguous(failure) => failure.into_response().map_err(Self::Ambiguous),
+            Self::Failed(failure) => Err(Self::Failed(failure)),
+        }
+    }
+
+    /// The response with a body of type `T`, and whether the layer may have tried again.
+    pub(crate) fn into_response_of<T: 'static>(self) -> Result<(Response<T>, bool), Self> {
+        match self {
+            Self::Ambiguous(failure) => failure.into_response_of().map_err(Self::Ambiguous),
             Self::Failed(failure) => Err(Self::Failed(failure)),
         }
     }
@@ -324,25 +345,11 @@ impl fmt::Debug for RequestFailed {
 /// The last word of a retry layer below, wherever it stands in the chain: a mapping layer in
 /// between may have wrapped it.
 pub(crate) fn last_word<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a Facts> {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        let facts = (error.downcast_ref::<Error>().map(Error::facts))
-            .or_else(|| {
-                error
-                    .downcast_ref::<AmbiguousFailure>()
-                    .map(AmbiguousFailure::facts)
-            })
-            .or_else(|| {
-                error
-                    .downcast_ref::<RequestFailed>()
-                    .map(RequestFailed::facts)
-            });
-        if facts.is_some() {
-            return facts;
-        }
-        next = error.source();
-    }
-    None
+    causes(error).find_map(|cause| {
+        (cause.downcast_ref::<Error>().map(Error::facts))
+            .or_else(|| cause.downcast_ref().map(AmbiguousFailure::facts))
+            .or_else(|| cause.downcast_ref().map(RequestFailed::facts))
+    })
 }
 
 /// A setting that makes no sense, found when it is built.

@@ -39,10 +39,10 @@ use tower::Service;
 pub use crate::adapter::ReqwestFuture;
 
 use crate::BoxError;
-use crate::attempt::Outcome;
+use crate::attempt::Retried;
 use crate::body::{OpenError, Opened, Opening, ReplayBody};
 use crate::call::{Call, Held, Prepared, earlier};
-use crate::ended::{Ended, Last};
+use crate::ended::{Ended, Last, earlier_error};
 use crate::error::Error;
 use crate::evidence::{Failure, FailureKind};
 use crate::judge::{Judge, Ruling, Wait};
@@ -263,8 +263,7 @@ where
                         // Dropped before its error is read: only then the body witness has seen
                         // everything.
                         this.attempt.set(None);
-                        let ended = run.judge().failed(error.into());
-                        run.ended(ended, None, None)
+                        run.failed(error.into())
                     }
                     Poll::Pending => match run.overdue(cx) {
                         Poll::Ready(limit) => {
@@ -322,6 +321,28 @@ where
         let progress = &mut self.call.progress;
         progress.start_clock();
         progress.poll_limit(cx)
+    }
+
+    /// The inner service failed. A layer below may have failed with a whole response: the third
+    /// answer to one is an answer to judge here.
+    fn failed(&mut self, error: BoxError) -> Go<S, B> {
+        let error = match error
+            .downcast::<Error>()
+            .map(|error| error.into_response_of::<B>())
+        {
+            Ok(Ok((response, retried))) => {
+                let (mut head, body) = response.into_parts();
+                if retried {
+                    head.extensions.insert(Retried);
+                }
+                let body = self.counted(&head, body);
+                return self.ended(Ended::Response(head, body), None, None);
+            }
+            Ok(Err(error)) => error.into(),
+            Err(error) => error,
+        };
+        let ended = self.judge().failed(error);
+        self.ended(ended, None, None)
     }
 
     /// A response whose body is read before it is delivered, if it has one.
@@ -416,10 +437,8 @@ where
         } = *question;
         let (last, verdict) = match answer {
             Ok(Reconciled::NotExecuted) => {
-                // The attempt counts as `NotSent`, and the nine steps are asked again; a response
-                // stays what the caller gets, should there be no other attempt.
-                let failure = self.judge().not_executed(ended.outcome());
-                let ruling = self.judge().rule(Outcome::Failure(&failure), None);
+                // A response stays what the caller gets, should there be no other attempt.
+                let (failure, ruling) = self.judge().not_executed(ended.outcome(), verdict);
                 let ended = ended.not_sent(failure);
                 match ruling {
                     Ruling::Again(wait) => return self.again(ended, earlier, wait),
@@ -625,7 +644,17 @@ where
                     between,
                     ..
                 } = *unopened;
-                return self.send(service, head, body, between);
+                // Opening may have taken until now.
+                return match between {
+                    Some(between) => match self.judge().ends_before_attempt() {
+                        Some((reason, step)) => self.stop(between.last, reason, step),
+                        None => self.send(service, head, body, Some(between)),
+                    },
+                    None if self.call.progress.is_late() => {
+                        self.too_late(FailureKind::DeadlineReached)
+                    }
+                    None => self.send(service, head, body, None),
+                };
             }
             Poll::Ready(Err(error)) => return self.not_opened(error),
             Poll::Pending => {}
@@ -633,11 +662,7 @@ where
         let Some(between) = &mut unopened.between else {
             return match self.call.progress.poll_limit(cx) {
                 Poll::Pending => Go::Stay(Stage::Opening(unopened)),
-                Poll::Ready(limit) => {
-                    self.call.progress.stop_clock();
-                    let ended = Ended::Failure(Failure::not_sent(limit), None);
-                    self.ended(ended, None, None)
-                }
+                Poll::Ready(limit) => self.too_late(limit),
             };
         };
         let limit = self.call.progress.attempt_deadline;
@@ -652,6 +677,13 @@ where
                 Go::Stay(Stage::Opening(unopened))
             }
         }
+    }
+
+    /// The time of a first attempt was up before it was sent.
+    fn too_late(&mut self, limit: FailureKind) -> Go<S, B> {
+        self.call.progress.stop_clock();
+        let ended = Ended::Failure(Failure::not_sent(limit), None);
+        self.ended(ended, None, None)
     }
 
     /// Opening fails before anything is sent; for a retry that is an outcome of its own: the body
@@ -689,7 +721,7 @@ where
                     budget.carry(&response.extensions, &mut head.extensions);
                 }
             }
-            Some(Last::Failure(_, source)) => progress.prior_error = source,
+            Some(Last::Failure(_, source)) => progress.prior_error = source.and_then(earlier_error),
             None => {}
         }
         Go::Send(service, Request::from_parts(head, body))

@@ -8,21 +8,23 @@ use tokio::time::Instant;
 
 use crate::BoxError;
 use crate::answer::deposit;
-use crate::attempt::{Attempt, Outcome};
+use crate::attempt::{Attempt, Outcome, Retried};
 use crate::budget::CallBudget;
 use crate::call::{Call, Progress};
+use crate::deadline::after;
 use crate::ended::{Ended, Last, TimedOut};
 use crate::error::last_word;
 use crate::evidence::{
-    Execution, FailedAttempt, Failure, FailureKind, Phase, judge as read_failure,
+    Execution, FailedAttempt, Failure, FailureKind, Judged, Phase, judge as read_failure,
 };
 use crate::observe::AttemptEnded;
 use crate::policy::{
-    Decision, Policy, RetryDenied, Step, Verdict, decide, fits, honoured_hint, own_execution,
+    Decision, Policy, RetryDenied, Rule, Step, Verdict, decide, fits, honoured_hint, own_execution,
 };
 use crate::reconcile::{Ambiguous, Asking};
 use crate::refresh::Refreshing;
 use crate::report::{AttemptReport, SharedError};
+use crate::retry_after;
 use crate::shared::Settings;
 
 /// Judges the attempts of one call.
@@ -55,7 +57,7 @@ pub(crate) struct Wait {
 impl Wait {
     /// When it ends. `None`: never.
     pub(crate) fn wake(&self) -> Option<Instant> {
-        self.from.checked_add(self.time)
+        after(self.from, self.time)
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -64,26 +66,31 @@ impl Wait {
 }
 
 impl<P: Policy> Judge<'_, P> {
-    /// The inner service failed.
+    /// The inner service failed. A retry layer below, if one answered, knows more than the error of
+    /// its transport says; but it speaks of its own request.
     pub(crate) fn failed<B>(&mut self, error: BoxError) -> Ended<B> {
         let trace = self.call.progress.witness.trace();
         let failed = FailedAttempt::new(Phase::Call, Some(&*error), trace);
-        let failure = match last_word(&*error).filter(|_| !trace.failed()) {
-            // A retry layer below states what it knows; if it was permitted to try again, that was
-            // the last try.
-            Some(facts) => {
-                let kind = match facts.failure {
-                    _ if facts.retried => FailureKind::AlreadyRetried,
-                    Some(failure) => failure.kind(),
-                    None => FailureKind::Unknown,
-                };
-                match facts.execution {
+        let judged = self.read(&failed, FailureKind::Unknown);
+        let mut failure = judged.failure;
+        if let Some(word) = last_word(&*error).filter(|_| !trace.failed()) {
+            let witness = &self.call.progress.witness;
+            if !judged.stated && word.outer.as_ref().is_some_and(|outer| outer.is(witness)) {
+                let kind = word
+                    .failure
+                    .map_or(FailureKind::Unknown, |failure| failure.kind());
+                failure = match word.execution {
                     Execution::NotExecuted => Failure::not_sent(kind),
-                    Execution::Answered | Execution::Unknown => Failure::sent_no_response(kind),
-                }
+                    Execution::Answered | Execution::Unknown => {
+                        Failure::sent_no_response(kind).at_least(word.evidence)
+                    }
+                };
             }
-            None => self.read(&failed, FailureKind::Unknown),
-        };
+            if word.retried {
+                // That was the last try, whosever it was: layers never multiply.
+                failure = Failure::new(failure.evidence(), FailureKind::AlreadyRetried);
+            }
+        }
         // The transport may hide why the request body failed; the witness does not.
         let source = self.call.progress.witness.take_failure().unwrap_or(error);
         Ended::Failure(failure, Some(source))
@@ -97,10 +104,10 @@ impl<P: Policy> Judge<'_, P> {
             kind: limit,
             earlier: progress.prior_error.take(),
         };
-        Ended::Failure(self.read(&failed, limit), Some(source.into()))
+        Ended::Failure(self.read(&failed, limit).failure, Some(source.into()))
     }
 
-    fn read(&mut self, failed: &FailedAttempt<'_>, kind: FailureKind) -> Failure {
+    fn read(&mut self, failed: &FailedAttempt<'_>, kind: FailureKind) -> Judged {
         let Settings {
             peer_promises,
             classifiers,
@@ -111,7 +118,7 @@ impl<P: Policy> Judge<'_, P> {
         if judged.contradiction {
             self.settings.contradictions.count();
         }
-        judged.failure
+        judged
     }
 
     /// A response arrived, and nothing is wrong with it so far. `None`: it is the answer, and the
@@ -213,15 +220,33 @@ impl<P: Policy> Judge<'_, P> {
         Some(reconcile.ask(self.call.kept.rebuild(), Ambiguous::of(outcome)))
     }
 
-    /// The attempt turned out not to have been executed: what it counts as.
-    pub(crate) fn not_executed(&mut self, outcome: Outcome<'_>) -> Failure {
-        self.call.progress.reconciled = Some(Execution::NotExecuted);
-        self.call.progress.reconciled_status = outcome.response().map(|head| head.status);
-        Failure::not_sent(
-            outcome
-                .failure()
-                .map_or(FailureKind::Unknown, Failure::kind),
-        )
+    /// The attempt turned out not to have been executed: it counts as `NotSent`, and the nine steps
+    /// are asked again. What its response said still holds: how long to wait, that it is not to be
+    /// tried again, that a layer below has tried.
+    pub(crate) fn not_executed(
+        &mut self,
+        outcome: Outcome<'_>,
+        verdict: Verdict,
+    ) -> (Failure, Ruling) {
+        let progress = &mut self.call.progress;
+        progress.reconciled = Some(Execution::NotExecuted);
+        let mut kind = outcome
+            .failure()
+            .map_or(FailureKind::Unknown, Failure::kind);
+        if let Some(head) = outcome.response() {
+            progress.reconciled_status = Some(head.status);
+            progress.reconciled_hint = retry_after::of(&head.headers);
+            if head.extensions.get::<Retried>().is_some() {
+                kind = FailureKind::AlreadyRetried;
+            }
+        }
+        let failure = Failure::not_sent(kind);
+        if outcome.response().is_some() && verdict.rule() == Rule::Deny {
+            let verdict = verdict.not_executed();
+            self.found_out(Outcome::Failure(&failure), verdict, Execution::NotExecuted);
+            return (failure, Ruling::Final(verdict));
+        }
+        (failure, self.rule(Outcome::Failure(&failure), None))
     }
 
     /// The attempt turned out to have been executed, and its answer is at hand.
@@ -301,9 +326,16 @@ fn wait<P: Policy>(
 ) -> Option<Duration> {
     let hint = honoured_hint(policy, attempt).unwrap_or_default();
     let drawn = policy.backoff(attempt, previous, random).max(hint);
-    // The jitter is at most half the hint.
-    let least = drawn.saturating_sub(hint / 2).max(hint);
-    [drawn, least].into_iter().find(|wait| fits(attempt, *wait))
+    // The jitter is at most half the hint, and never what a policy would wait for in any case.
+    let least = policy
+        .backoff(attempt, previous, 0.0)
+        .max(drawn.saturating_sub(hint / 2))
+        .clamp(hint, drawn);
+    // A wait that ends at the very deadline would be in vain, however short an attempt may be.
+    let in_time = |wait: &Duration| attempt.remaining.is_none_or(|remaining| *wait < remaining);
+    [drawn, least]
+        .into_iter()
+        .find(|wait| fits(attempt, *wait) && in_time(wait))
 }
 
 /// Writes the attempt into the report, and tells the observers. A first attempt that is accepted

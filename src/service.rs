@@ -123,6 +123,7 @@ fn not_ready(source: BoxError) -> Error {
         head: None,
         source: Some(source),
         retried: false,
+        outer: None,
     })
     .into()
 }

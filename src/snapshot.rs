@@ -37,6 +37,8 @@ pub(crate) struct Snapshot {
     extensions: Extensions,
     /// For each header: name, value. Then the URI, and a small body.
     buffer: Vec<u8>,
+    /// A URI that its text does not give back.
+    odd_uri: Option<Uri>,
     headers: Vec<Lengths>,
     /// Where the head ends in the buffer.
     head_end: usize,
@@ -53,6 +55,9 @@ struct Lengths {
 
 /// In the length of a name: its value is sensitive. (Names are shorter than 64 KiB.)
 const SENSITIVE: u32 = 1 << 31;
+
+/// What the URI parser takes.
+const LONGEST_URI: usize = u16::MAX as usize - 1;
 
 impl Snapshot {
     /// Copies `head`. The snapshot must be [cleared](Self::clear). Gives the `content-length` that it
@@ -71,16 +76,7 @@ impl Snapshot {
                 content_length.get_or_insert(value);
             }
         }
-        if let Some(scheme) = head.uri.scheme_str() {
-            self.buffer.extend_from_slice(scheme.as_bytes());
-            self.buffer.extend_from_slice(b"://");
-        }
-        if let Some(authority) = head.uri.authority() {
-            self.buffer.extend_from_slice(authority.as_str().as_bytes());
-        }
-        if let Some(path) = head.uri.path_and_query() {
-            self.buffer.extend_from_slice(path.as_str().as_bytes());
-        }
+        self.push_uri(&head.uri);
         self.head_end = self.buffer.len();
         content_length
     }
@@ -110,6 +106,30 @@ impl Snapshot {
         self.buffer.extend_from_slice(value.as_bytes());
     }
 
+    #[inline]
+    fn push_uri(&mut self, uri: &Uri) {
+        let start = self.buffer.len();
+        if let Some(scheme) = uri.scheme_str() {
+            self.buffer.extend_from_slice(scheme.as_bytes());
+            self.buffer.extend_from_slice(b"://");
+        }
+        if let Some(authority) = uri.authority() {
+            self.buffer.extend_from_slice(authority.as_str().as_bytes());
+        }
+        let path = uri.path_and_query().map_or("", |path| path.as_str());
+        self.buffer.extend_from_slice(path.as_bytes());
+        // Put together of its parts, a URI can be one that no text is parsed to: `OPTIONS *` of an
+        // authority, a query without a path, one that is too long as a whole.
+        let plain = match (uri.authority(), path.as_bytes()) {
+            (_, [b'/', ..]) | (Some(_), []) | (None, b"*") => true,
+            (_, _) => false,
+        };
+        if !plain || self.buffer.len() - start > LONGEST_URI {
+            self.buffer.truncate(start);
+            self.odd_uri = Some(uri.clone());
+        }
+    }
+
     pub(crate) fn method(&self) -> &Method {
         &self.method
     }
@@ -128,15 +148,23 @@ impl Snapshot {
         parts.extensions = self.extensions.clone();
         let (head, _body) = self.split();
         let mut rest = Bytes::copy_from_slice(head);
-        parts.headers = HeaderMap::with_capacity(self.headers.len());
+        // A head can have more lines than a map has room for names.
+        parts.headers = HeaderMap::try_with_capacity(self.headers.len()).unwrap_or_default();
         for lengths in &self.headers {
             let Some((name, value)) = pop_header(&mut rest, *lengths) else {
                 break;
             };
-            parts.headers.append(name, value);
+            if parts.headers.try_append(name, value).is_err() {
+                break;
+            }
         }
-        if let Ok(uri) = Uri::from_maybe_shared(rest) {
-            parts.uri = uri;
+        match &self.odd_uri {
+            Some(uri) => parts.uri = uri.clone(),
+            None => {
+                if let Ok(uri) = Uri::from_maybe_shared(rest) {
+                    parts.uri = uri;
+                }
+            }
         }
         parts
     }
@@ -163,6 +191,7 @@ impl Snapshot {
         self.buffer.clear();
         self.headers.clear();
         self.head_end = 0;
+        self.odd_uri = None;
         if !self.extensions.is_empty() {
             self.extensions = Extensions::new();
         }

@@ -162,6 +162,13 @@ impl ReplayBody {
         Self::new(Chain::content(parts))
     }
 
+    /// Whose attempt this is the body of, where a layer further out sent it.
+    pub(crate) fn outer(&self) -> Option<Witness> {
+        self.recorder
+            .as_ref()
+            .map(|recorder| recorder.witness().clone())
+    }
+
     /// What the body declares.
     pub fn replayability(&self) -> Replayability {
         self.content.replayability()

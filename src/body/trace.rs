@@ -172,6 +172,11 @@ impl Witness {
         }
     }
 
+    /// Whether both are of one attempt.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// The error of the body's own source, once. The client below got one that leads to the same.
     pub(crate) fn take_failure(&self) -> Option<BoxError> {
         let failure = self.aside().failure.take()?;
@@ -252,6 +257,10 @@ pub(super) struct Recorder {
 }
 
 impl Recorder {
+    pub(super) fn witness(&self) -> &Witness {
+        &self.witness
+    }
+
     pub(super) fn new(witness: Witness, outer: Option<Arc<Recorder>>) -> Self {
         Self { witness, outer }
     }

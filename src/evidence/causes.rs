@@ -11,7 +11,7 @@ const DEEPEST: usize = 32;
 /// anything: what is deep inside may belong to the request body.
 ///
 /// An `io::Error` is asked for what it wraps, since its `source()` skips that.
-pub(super) fn causes(error: &StdErr) -> impl Iterator<Item = &StdErr> {
+pub(crate) fn causes(error: &StdErr) -> impl Iterator<Item = &StdErr> {
     iter::successors(Some(error), |error| {
         match error.downcast_ref::<io::Error>() {
             Some(io) => io.get_ref().map(|inner| inner as &StdErr),

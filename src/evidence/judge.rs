@@ -14,6 +14,8 @@ pub(crate) struct Judged {
     /// The error type said "not sent", the witness says "consulted": a defect of a rule here or of
     /// a transport. The proof was dropped.
     pub(crate) contradiction: bool,
+    /// A classifier or the error itself said so.
+    pub(crate) stated: bool,
 }
 
 /// Reads a failure of an attempt whose phase is [`Phase::Call`] or [`Phase::Body`]. `kind` names
@@ -25,7 +27,7 @@ pub(crate) fn judge(
     classifiers: &[Arc<dyn Classify>],
 ) -> Judged {
     let floor = match failed.phase() {
-        Phase::Ready => return Judged::plain(Failure::not_sent(FailureKind::Readiness)),
+        Phase::Ready => return Judged::stated(Failure::not_sent(FailureKind::Readiness)),
         Phase::Call => Evidence::NotSent,
         Phase::Body => Evidence::ResponseReceived,
     };
@@ -38,11 +40,17 @@ pub(crate) fn judge(
                 .downcast_ref::<EvidenceError>()
                 .map(|e| *e.failure())
         });
+    let body = failed.body();
     if let Some(failure) = stated {
-        return Judged::plain(failure.at_least(floor));
+        // The witness does not overrule a statement's evidence, but it saw what broke.
+        let kind = if body.failed() {
+            FailureKind::RequestBody
+        } else {
+            failure.kind()
+        };
+        return Judged::stated(Failure::new(failure.evidence(), kind).at_least(floor));
     }
 
-    let body = failed.body();
     let proof = failed
         .error()
         .map_or(Proof::None, |error| reading::proof(error, body));
@@ -77,14 +85,16 @@ pub(crate) fn judge(
     Judged {
         failure: Failure::new(evidence, kind).at_least(floor),
         contradiction: proof == Proof::BeforeDispatch && body.consulted(),
+        stated: false,
     }
 }
 
 impl Judged {
-    fn plain(failure: Failure) -> Self {
+    fn stated(failure: Failure) -> Self {
         Self {
             failure,
             contradiction: false,
+            stated: true,
         }
     }
 }

@@ -23,10 +23,11 @@ mod tower;
 
 use std::fmt;
 
+pub(crate) use causes::causes;
 pub use classify::{Classify, EvidenceError, FailedAttempt, Phase};
 pub(crate) use contradictions::Contradictions;
 pub use failure::{Failure, FailureKind};
-pub(crate) use judge::judge;
+pub(crate) use judge::{Judged, judge};
 
 type StdErr = dyn std::error::Error + 'static;
 

@@ -34,7 +34,8 @@ use crate::idempotency::Idempotency;
 /// by [`defaults`](Self::defaults), the standard policy.
 ///
 /// A policy is asked for step 9 alone. Whatever it says, the eight steps before it hold, so that no
-/// policy can retry past the attempts, the budget, the deadline or an unknown execution, and none
+/// policy can retry past the attempts, the budget, the deadline, or an attempt that was sent and never
+/// answered, and none
 /// loses them by forgetting.
 ///
 /// ```

@@ -80,6 +80,14 @@ impl Verdict {
         }
     }
 
+    /// The same judgement of an attempt that was found out not to have been executed.
+    pub(crate) const fn not_executed(self) -> Self {
+        Self {
+            execution: Execution::NotExecuted,
+            ..self
+        }
+    }
+
     /// The same attempt, whose answer was found out.
     pub(crate) const fn accepted(self) -> Self {
         Self {

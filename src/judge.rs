@@ -324,18 +324,24 @@ fn wait<P: Policy>(
     previous: Duration,
     random: f64,
 ) -> Option<Duration> {
-    let hint = honoured_hint(policy, attempt).unwrap_or_default();
-    let drawn = policy.backoff(attempt, previous, random).max(hint);
-    // The jitter is at most half the hint, and never what a policy would wait for in any case.
+    // A wait that ends at the very deadline would be in vain, however short an attempt may be.
+    let in_time = |wait: &Duration| {
+        fits(attempt, *wait) && attempt.remaining.is_none_or(|remaining| *wait < remaining)
+    };
+    let hint = honoured_hint(policy, attempt);
+    let drawn = policy
+        .backoff(attempt, previous, random)
+        .max(hint.unwrap_or_default());
+    if in_time(&drawn) {
+        return Some(drawn);
+    }
+    // The jitter is at most half the hint, and no part of what is waited for in any case.
+    let hint = hint?;
     let least = policy
         .backoff(attempt, previous, 0.0)
         .max(drawn.saturating_sub(hint / 2))
         .clamp(hint, drawn);
-    // A wait that ends at the very deadline would be in vain, however short an attempt may be.
-    let in_time = |wait: &Duration| attempt.remaining.is_none_or(|remaining| *wait < remaining);
-    [drawn, least]
-        .into_iter()
-        .find(|wait| fits(attempt, *wait) && in_time(wait))
+    Some(least).filter(in_time)
 }
 
 /// Writes the attempt into the report, and tells the observers. A first attempt that is accepted

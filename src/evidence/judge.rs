@@ -184,13 +184,19 @@ mod tests {
     }
 
     #[test]
-    fn a_statement_stands_whatever_the_witness_saw() {
+    fn a_statement_stands_whatever_the_witness_saw_but_a_failed_body_is_its_kind() {
         let failure = Failure::not_sent(FailureKind::PoolTimeout);
         let stated: BoxError = EvidenceError::new(failure, "no permit").into();
         for trace in traces() {
-            assert_eq!(read(Phase::Call, Some(&stated), trace).failure, failure);
+            let kind = if trace.failed() {
+                FailureKind::RequestBody
+            } else {
+                FailureKind::PoolTimeout
+            };
+            let early = read(Phase::Call, Some(&stated), trace).failure;
+            assert_eq!(early, Failure::not_sent(kind));
             let late = read(Phase::Body, Some(&stated), trace).failure;
-            assert_eq!(late, Failure::response_received(FailureKind::PoolTimeout));
+            assert_eq!(late, Failure::response_received(kind));
         }
     }
 

@@ -193,13 +193,21 @@ impl Call {
         (call, held(first, body))
     }
 
-    /// The next attempt's request: the caller's own, as it was before any layer below changed it.
-    pub(crate) fn next_request(&mut self, settings: &Settings) -> Prepared {
-        let progress = &mut self.progress;
+    /// The caller's own head, as it was before any layer below changed it, with the credential that
+    /// replaced its own.
+    pub(crate) fn head(&self, settings: &Settings) -> request::Parts {
         let mut head = self.kept.rebuild();
-        if let (Some(refresher), Some(credential)) = (&settings.refresh, &progress.credential) {
+        if let (Some(refresher), Some(credential)) = (&settings.refresh, &self.progress.credential)
+        {
             refresher.apply(credential, &mut head);
         }
+        head
+    }
+
+    /// The next attempt's request: the caller's own, as it was before any layer below changed it.
+    pub(crate) fn next_request(&mut self, settings: &Settings) -> Prepared {
+        let mut head = self.head(settings);
+        let progress = &mut self.progress;
         if let Some(name) = &settings.attempt_header {
             let number = HeaderValue::from(progress.number.get());
             let _ = head.headers.try_insert(name.clone(), number);

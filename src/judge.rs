@@ -207,17 +207,14 @@ impl<P: Policy> Judge<'_, P> {
         let (Last::Response(challenge, _), Some(refresher)) = (last, &self.settings.refresh) else {
             return None;
         };
-        let mut stale = self.call.kept.rebuild();
-        if let Some(credential) = &self.call.progress.credential {
-            refresher.apply(credential, &mut stale);
-        }
+        let stale = self.call.head(self.settings);
         Some(refresher.refresh(stale, challenge.clone()))
     }
 
     /// Starts asking what became of the attempt.
     pub(crate) fn ask(&mut self, outcome: Outcome<'_>) -> Option<Asking> {
         let reconcile = self.settings.reconcile.clone()?;
-        Some(reconcile.ask(self.call.kept.rebuild(), Ambiguous::of(outcome)))
+        Some(reconcile.ask(self.call.head(self.settings), Ambiguous::of(outcome)))
     }
 
     /// The attempt turned out not to have been executed: it counts as `NotSent`, and the nine steps

@@ -1,5 +1,7 @@
 //! A new credential after a 401.
 
+mod flight;
+
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,20 +11,30 @@ use std::task::{Context, Poll};
 
 use http::header::AUTHORIZATION;
 use http::{HeaderValue, request, response};
-use tokio::sync;
 
 use crate::BoxError;
 use crate::report::{SharedError, shared};
+use crate::upstream_key::UpstreamKey;
+use flight::Flight;
 
 /// Gets a new credential after a 401.
 ///
-/// At most once per call, bounded by the call's deadline. Concurrent 401s of one credential share
-/// one refresh; a call whose credential was replaced in the meantime uses the new one without
-/// another. Send its own request through another service: through the layer that it is configured
-/// on, a 401 to that request is not refreshed in turn.
+/// At most once per call, bounded by the call's deadline. Concurrent 401s of one credential from one
+/// upstream ([`UpstreamKey::of`] the request) share one refresh; a call whose credential was
+/// replaced in the meantime uses the new one without another. Nothing is shared between upstreams,
+/// nor by calls that carry no credential. Send its own request through another service: through the
+/// layer that it is configured on, a 401 to that request is not refreshed in turn.
 pub trait Refresh: Send + Sync + 'static {
-    /// The credential that a request carries: calls with the same one share a refresh. Default: the
-    /// `Authorization` header.
+    /// The credential that a request carries. Default: the `Authorization` header.
+    ///
+    /// Calls for which this is the same get what was fetched for one of them, so it has to tell all
+    /// users apart: name whatever [`refresh`](Self::refresh) reads from the stale head, and never a
+    /// constant where there is more than one user. It also has to find what
+    /// [`apply`](Self::apply) put in, by which a straggler follows from credential to credential.
+    ///
+    /// `None`: none that is known. Such a call shares nothing and is not remembered; it refreshes
+    /// for itself. Where a cookie or a client certificate says who is calling, and concurrent calls
+    /// should share, override it.
     fn carried(&self, request: &request::Parts) -> Option<HeaderValue> {
         request.headers.get(AUTHORIZATION).cloned()
     }
@@ -83,29 +95,68 @@ impl Refresher {
         stale: request::Parts,
         challenge: response::Parts,
     ) -> Refreshing {
-        let carried = self.hook.carried(&stale);
-        let flight = {
-            let mut credentials = self.lock();
-            if let Some(newer) = credentials.newer_than(&carried) {
-                return Box::pin(std::future::ready(Ok(newer)));
-            }
+        // Who carries no credential may be anybody: shared, one user's would go to another.
+        let Some(carried) = self.hook.carried(&stale) else {
             if reentry::is_driving(self) {
-                let error = shared("a refresh cannot wait for another of its own layer".into());
-                return Box::pin(std::future::ready(Err(error)));
+                return Box::pin(std::future::ready(Err(circular())));
             }
-            credentials.join(&carried).unwrap_or_else(|| {
-                let hook = Arc::clone(&self.hook);
-                let flight = Arc::new(Flight::new(hook.refresh(stale, challenge)));
-                credentials.start(carried.clone(), &flight);
-                flight
-            })
+            return Box::pin(Arc::clone(self).ask(stale, challenge));
         };
+        // Nor does one upstream get a credential that was issued for another.
+        let key = Key {
+            upstream: UpstreamKey::of(&stale),
+            carried,
+        };
+        let mut credentials = self.lock();
+        if let Some(newer) = credentials.newer_than(&key) {
+            return Box::pin(std::future::ready(Ok(newer)));
+        }
+        if reentry::is_driving(self) {
+            return Box::pin(std::future::ready(Err(circular())));
+        }
+        let flight = match credentials.join(&key) {
+            Some(flight) => flight,
+            None => {
+                let work = Arc::clone(self).fly(key.clone(), stale, challenge);
+                let flight = Arc::new(Flight::new(work));
+                credentials.start(key, &flight);
+                flight
+            }
+        };
+        drop(credentials);
         let refresher = Arc::clone(self);
-        Box::pin(async move {
-            let result = flight.land(&refresher).await;
-            refresher.lock().landed(carried, &flight, &result);
-            result
-        })
+        let mut waiter = flight.wait();
+        Box::pin(poll_fn(move |cx| {
+            // Polled by the very hook that it waits for.
+            if reentry::is_driving(&refresher) {
+                return Poll::Ready(Err(circular()));
+            }
+            Pin::new(&mut waiter).poll(cx)
+        }))
+    }
+
+    /// A refresh that calls share.
+    async fn fly(
+        self: Arc<Self>,
+        key: Key,
+        stale: request::Parts,
+        challenge: response::Parts,
+    ) -> Result<HeaderValue, SharedError> {
+        let result = Arc::clone(&self).ask(stale, challenge).await;
+        self.lock().landed(key, &result);
+        result
+    }
+
+    /// Asks the hook.
+    async fn ask(
+        self: Arc<Self>,
+        stale: request::Parts,
+        challenge: response::Parts,
+    ) -> Result<HeaderValue, SharedError> {
+        let mut hook = Arc::clone(&self.hook).refresh(stale, challenge);
+        poll_fn(|cx| reentry::driving(&self, || poll_hook(&mut hook, cx)))
+            .await
+            .map_err(shared)
     }
 
     /// A replacement that was refused as well is forgotten, so that the next call gets a new one.
@@ -127,40 +178,59 @@ impl Refresher {
     }
 }
 
+fn circular() -> SharedError {
+    shared("a refresh cannot wait for another of its own layer".into())
+}
+
+/// What calls must have in common to share a refresh.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Key {
+    upstream: UpstreamKey,
+    carried: HeaderValue,
+}
+
+impl Key {
+    fn with(&self, carried: &HeaderValue) -> Self {
+        Self {
+            upstream: self.upstream.clone(),
+            carried: carried.clone(),
+        }
+    }
+}
+
+type Shared = Flight<Result<HeaderValue, SharedError>>;
+
 #[derive(Default)]
 struct Credentials {
     /// Held by those who wait: a flight that everybody left is over.
-    flights: HashMap<Option<HeaderValue>, Weak<Flight>>,
+    flights: HashMap<Key, Weak<Shared>>,
     /// Old and new, oldest first: by these a straggler finds the credential that replaced its own.
-    /// Never another user's.
-    replaced: Vec<(Option<HeaderValue>, HeaderValue)>,
+    /// Never another user's, nor another upstream's.
+    replaced: Vec<(Key, HeaderValue)>,
 }
 
 /// Stragglers are requests in flight during a refresh: few credentials back are enough.
 const REMEMBERED: usize = 64;
 
 impl Credentials {
-    fn join(&self, carried: &Option<HeaderValue>) -> Option<Arc<Flight>> {
-        self.flights.get(carried).and_then(Weak::upgrade)
+    fn join(&self, key: &Key) -> Option<Arc<Shared>> {
+        self.flights.get(key).and_then(Weak::upgrade)
     }
 
-    fn start(&mut self, carried: Option<HeaderValue>, flight: &Arc<Flight>) {
+    fn start(&mut self, key: Key, flight: &Arc<Shared>) {
         self.flights.retain(|_, flight| flight.strong_count() > 0);
-        self.flights.insert(carried, Arc::downgrade(flight));
+        self.flights.insert(key, Arc::downgrade(flight));
     }
 
-    fn newer_than(&self, carried: &Option<HeaderValue>) -> Option<HeaderValue> {
-        let step = |old: &Option<HeaderValue>| {
-            self.replaced
-                .iter()
-                .rev()
-                .find(|(from, _)| from == old)
-                .map(|(_, to)| to)
+    fn newer_than(&self, key: &Key) -> Option<HeaderValue> {
+        let step = |old: &Key| {
+            let mut latest = self.replaced.iter().rev();
+            latest.find(|(from, _)| from == old).map(|(_, to)| to)
         };
-        let mut newest = step(carried)?;
+        let mut newest = step(key)?;
         // Each pair is followed at most once, so that a circle of credentials ends.
         for _ in 0..self.replaced.len() {
-            match step(&Some(newest.clone())) {
+            match step(&key.with(newest)) {
                 Some(newer) => newest = newer,
                 None => break,
             }
@@ -168,69 +238,25 @@ impl Credentials {
         Some(newest.clone())
     }
 
-    fn landed(
-        &mut self,
-        carried: Option<HeaderValue>,
-        flight: &Arc<Flight>,
-        result: &Result<HeaderValue, SharedError>,
-    ) {
-        // The first of those who waited tidies up; a newer flight stays.
-        if !self
-            .join(&carried)
-            .is_some_and(|current| Arc::ptr_eq(&current, flight))
-        {
-            return;
-        }
-        self.flights.remove(&carried);
+    /// The flight under this key is over: it is the only one, as long as somebody polls it.
+    fn landed(&mut self, key: Key, result: &Result<HeaderValue, SharedError>) {
+        self.flights.remove(&key);
         if let Ok(new) = result
-            && carried.as_ref() != Some(new)
+            && key.carried != *new
         {
             // The new one is current: what it was once replaced by is older.
+            let current = key.with(new);
             self.replaced
-                .retain(|(from, _)| from.as_ref() != Some(new) && *from != carried);
+                .retain(|(from, _)| *from != current && *from != key);
             if self.replaced.len() >= REMEMBERED {
                 self.replaced.remove(0);
             }
-            self.replaced.push((carried, new.clone()));
+            self.replaced.push((key, new.clone()));
         }
     }
-}
-
-/// One refresh, driven by whoever waits for it: there is no task behind it, and a call that goes
-/// away leaves it to the others.
-struct Flight {
-    state: sync::Mutex<FlightState>,
 }
 
 type Hook = Pin<Box<dyn Future<Output = Result<HeaderValue, BoxError>> + Send>>;
-
-enum FlightState {
-    Flying(Hook),
-    Landed(Result<HeaderValue, SharedError>),
-}
-
-impl Flight {
-    fn new(future: Hook) -> Self {
-        Self {
-            state: sync::Mutex::new(FlightState::Flying(future)),
-        }
-    }
-
-    async fn land(&self, refresher: &Refresher) -> Result<HeaderValue, SharedError> {
-        // Fair: when the one who drives is dropped, the next in line goes on with the same future.
-        let mut state = self.state.lock().await;
-        let result = match &mut *state {
-            FlightState::Flying(future) => {
-                let poll =
-                    |cx: &mut Context<'_>| reentry::driving(refresher, || poll_hook(future, cx));
-                poll_fn(poll).await.map_err(shared)
-            }
-            FlightState::Landed(result) => return result.clone(),
-        };
-        *state = FlightState::Landed(result.clone());
-        result
-    }
-}
 
 /// A panic of the hook is an error of it: a hook that panicked is not polled again.
 fn poll_hook(hook: &mut Hook, cx: &mut Context<'_>) -> Poll<Result<HeaderValue, BoxError>> {

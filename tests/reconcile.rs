@@ -3,12 +3,13 @@
 
 mod support;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Method, Response, request};
+use http::header::AUTHORIZATION;
+use http::{HeaderValue, Method, Response, StatusCode, request, response};
 use http_body_util::BodyExt;
 use support::script::{Reply, Script};
 use support::{MS, layer, request};
@@ -16,8 +17,8 @@ use tokio::time::Instant;
 use tower::{Layer, ServiceExt};
 use tower_http_retry::{
     AmbiguousResponses, Attempt, BoxError, Budget, Decision, Drain, Error, Evidence, Execution,
-    Failure, FailureKind, Outcome, Policy, Reconcile, Reconciled, Report, RetryDenied, RetryLayer,
-    Rule, StandardPolicy,
+    Failure, FailureKind, Outcome, Policy, Reconcile, Reconciled, Refresh, Report, RetryDenied,
+    RetryLayer, Rule, StandardPolicy,
 };
 
 /// Says what it was told to, and counts.
@@ -350,6 +351,66 @@ async fn a_proxy_that_delivers_ambiguous_responses_is_helped_as_well() {
         201
     );
     assert_eq!(asked.load(Ordering::SeqCst), 1);
+}
+
+/// Refreshes after every 401, that of a POST as well.
+struct Renews(StandardPolicy);
+
+impl Policy for Renews {
+    fn rule(&self, attempt: &Attempt<'_>) -> Rule {
+        match attempt.status() {
+            Some(StatusCode::UNAUTHORIZED) => Rule::Refresh,
+            _ => self.0.rule(attempt),
+        }
+    }
+
+    fn defaults(&self) -> &StandardPolicy {
+        &self.0
+    }
+}
+
+/// To `new`.
+struct New;
+
+impl Refresh for New {
+    async fn refresh(
+        &self,
+        _: &request::Parts,
+        _: &response::Parts,
+    ) -> Result<HeaderValue, BoxError> {
+        Ok(HeaderValue::from_static("new"))
+    }
+}
+
+/// Keeps the credentials that it is asked with.
+struct Asked(Arc<Mutex<Vec<HeaderValue>>>);
+
+impl Reconcile for Asked {
+    async fn reconcile(
+        &self,
+        request: &request::Parts,
+        _: Outcome<'_>,
+    ) -> Result<Reconciled, BoxError> {
+        let sent = request.headers.get_all(AUTHORIZATION);
+        self.0.lock().unwrap().extend(sent.iter().cloned());
+        Ok(Reconciled::Unknown)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_reconciler_gets_the_refreshed_credential() {
+    let seen = Arc::default();
+    let script = Script::new([Reply::status(401), reset()]);
+    let service = RetryLayer::new(Renews(support::policy().build().unwrap()))
+        .with_refresh(New)
+        .with_reconcile(Asked(Arc::clone(&seen)))
+        .layer(script.clone());
+    let mut request = request(Method::POST, "order");
+    let old = HeaderValue::from_static("old");
+    request.headers_mut().insert(AUTHORIZATION, old);
+    assert!(service.oneshot(request).await.unwrap_err().is_ambiguous());
+    assert_eq!(script.attempts(), 2);
+    assert_eq!(*seen.lock().unwrap(), ["new"]);
 }
 
 /// Says "retry" to everything.

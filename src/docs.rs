@@ -22,6 +22,9 @@ pub mod budgets_and_backoff {}
 #[doc = include_str!("../docs/composition.md")]
 pub mod composition {}
 
+#[doc = include_str!("../docs/truth.md")]
+pub mod truth {}
+
 #[doc = include_str!("../docs/performance.md")]
 pub mod performance {}
 

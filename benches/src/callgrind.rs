@@ -63,6 +63,8 @@ fn whole(profile: Profile, index: usize) -> i64 {
     let out = env::temp_dir().join(format!("callgrind.{}.{index}", process::id()));
     let status = Command::new("valgrind")
         .args(["-q", "--tool=callgrind", "--collect-atstart=no"])
+        // No debugger is waited for: its pipes in the temporary directory are one thing less to fail.
+        .arg("--vgdb=no")
         .arg("--toggle-collect=*counted_by_callgrind*")
         .arg(format!("--callgrind-out-file={}", out.display()))
         .arg(env::current_exe().expect("a path of its own"))

@@ -37,8 +37,8 @@ pub(crate) struct Snapshot {
     extensions: Extensions,
     /// For each header: name, value. Then the URI, and a small body.
     buffer: Vec<u8>,
-    /// A URI that its text does not give back.
-    odd_uri: Option<Uri>,
+    /// A URI that its text does not give back. Rare: boxed, it takes little room in all others.
+    odd_uri: Option<Box<Uri>>,
     headers: Vec<Lengths>,
     /// Where the head ends in the buffer.
     head_end: usize,
@@ -126,7 +126,7 @@ impl Snapshot {
         };
         if !plain || self.buffer.len() - start > LONGEST_URI {
             self.buffer.truncate(start);
-            self.odd_uri = Some(uri.clone());
+            self.odd_uri = Some(Box::new(uri.clone()));
         }
     }
 
@@ -159,7 +159,7 @@ impl Snapshot {
             }
         }
         match &self.odd_uri {
-            Some(uri) => parts.uri = uri.clone(),
+            Some(uri) => parts.uri = Uri::clone(uri),
             None => {
                 if let Ok(uri) = Uri::from_maybe_shared(rest) {
                     parts.uri = uri;

@@ -201,7 +201,7 @@ fn run(client: impl FnOnce() -> Candidate, calls: u64, seed: u64) -> Verdicts {
             Candidate::Hyper(client) => arena.run(client, calls, 300, seed).await,
             Candidate::Resilience(client) => arena.run(client, calls, 300, seed).await,
             Candidate::Reqwest(client) => arena.run(client, calls, 300, seed).await,
-            Candidate::Ours(client) => arena.run(client, calls, 300, seed).await,
+            Candidate::Ours(client) => arena.run(*client, calls, 300, seed).await,
         }
     })
 }
@@ -210,10 +210,13 @@ enum Candidate {
     Hyper(OverHyper<HyperError>),
     Resilience(OverHyper<Box<dyn std::error::Error + Send + Sync>>),
     Reqwest(Reqwest),
-    Ours(ours::Ours),
+    Ours(Box<ours::Ours>),
 }
 
-fn candidates() -> Vec<(&'static str, fn() -> Candidate)> {
+/// A name, and how its client is made.
+type Named = (&'static str, fn() -> Candidate);
+
+fn candidates() -> Vec<Named> {
     vec![
         ("hyper alone", || {
             Candidate::Hyper(OverHyper::new(BoxCloneSyncService::new))
@@ -248,7 +251,8 @@ fn candidates() -> Vec<(&'static str, fn() -> Candidate)> {
             }))
         }),
         ("tower-http-retry", || {
-            Candidate::Ours(ours::ours(IdempotentMethods::Rfc9110, Drain::new()))
+            let ours = ours::ours(IdempotentMethods::Rfc9110, Drain::new());
+            Candidate::Ours(Box::new(ours))
         }),
     ]
 }

@@ -84,8 +84,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> H2<T> {
             match frame.kind {
                 HEADERS => entry.heads += 1,
                 DATA => entry.body += len,
-                RST_STREAM => entry.resets.push(code(&frame.payload)),
-                _ => {}
+                _ => entry.resets.extend(frame.reset()),
             }
             if frame.ends_stream() {
                 entry.whole += 1;
@@ -134,8 +133,15 @@ impl<T: AsyncRead + AsyncWrite + Unpin> H2<T> {
 
     /// A final head with a content-length.
     pub(crate) async fn respond(&mut self, id: u32, content_length: &str) {
-        // ":status: 200" stands at 8 in the static table, "content-length" at 28.
-        let mut block = vec![0x88, 0x0f, 0x0d, content_length.len() as u8];
+        self.respond_with(id, b"200", content_length).await;
+    }
+
+    /// The same with another status.
+    pub(crate) async fn respond_with(&mut self, id: u32, status: &[u8; 3], content_length: &str) {
+        // ":status" stands at 8 in the static table, "content-length" at 28.
+        let mut block = vec![0x08, 3];
+        block.extend_from_slice(status);
+        block.extend_from_slice(&[0x0f, 0x0d, content_length.len() as u8]);
         block.extend_from_slice(content_length.as_bytes());
         self.send(HEADERS, END_HEADERS, id, &block).await;
     }
@@ -180,8 +186,10 @@ impl Frame {
     pub(crate) fn ends_stream(&self) -> bool {
         matches!(self.kind, DATA | HEADERS) && self.flags & END_STREAM != 0
     }
-}
 
-fn code(payload: &[u8]) -> u32 {
-    payload.try_into().map_or(u32::MAX, u32::from_be_bytes)
+    /// The error code, where it resets a stream.
+    pub(crate) fn reset(&self) -> Option<u32> {
+        let code = self.payload.as_slice().try_into();
+        (self.kind == RST_STREAM).then(|| code.map_or(u32::MAX, u32::from_be_bytes))
+    }
 }

@@ -1,26 +1,42 @@
 //! The servers, and the calls that are sent to them.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
 use crate::judge::{Answer, Verdicts};
 use crate::ledger::Ledger;
 use crate::op::Op;
+use crate::serve::{HANG, Link, Port, Reset, serve};
 use crate::{h1, h2};
 
 /// Where a call goes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Target {
-    pub(crate) address: SocketAddr,
+    scheme: &'static str,
+    address: SocketAddr,
     pub(crate) http2: bool,
+}
+
+impl Target {
+    pub(crate) fn name(&self) -> &'static str {
+        match (self.scheme, self.http2) {
+            ("https", false) => "HTTP/1.1, TLS",
+            ("https", true) => "HTTP/2, TLS",
+            (_, false) => "HTTP/1.1",
+            (_, true) => "HTTP/2",
+        }
+    }
+
+    pub(crate) fn uri(&self) -> String {
+        format!("{}://{}/op", self.scheme, self.address)
+    }
 }
 
 /// Whoever stands before the judge.
@@ -30,39 +46,54 @@ pub(crate) trait Client: Clone + Send + Sync + 'static {
 
 pub(crate) struct Arena {
     pub(crate) ledger: Arc<Ledger>,
+    seed: u64,
     targets: Vec<Target>,
     open: Arc<AtomicUsize>,
+    /// Nobody listens here.
+    dead: Port,
 }
 
 impl Arena {
-    pub(crate) async fn open(seed: u64) -> Self {
-        let ledger = Arc::new(Ledger::default());
-        let open = Arc::new(AtomicUsize::new(0));
-        let mut targets = Vec::new();
-        for http2 in [false, false, true, true] {
-            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-            let address = listener.local_addr().unwrap();
-            let seed = seed ^ targets.len() as u64;
-            let (ledger, open) = (Arc::clone(&ledger), Arc::clone(&open));
-            if http2 {
-                tokio::spawn(h2::serve(listener, ledger, seed, open));
-            } else {
-                tokio::spawn(h1::serve(listener, ledger, seed, open));
-            }
-            targets.push(Target { address, http2 });
+    /// Two servers of each protocol.
+    pub(crate) fn open(seed: u64) -> Self {
+        let mut arena = Self {
+            ledger: Arc::default(),
+            seed,
+            targets: Vec::new(),
+            open: Arc::default(),
+            dead: Port::new().unwrap(),
+        };
+        for _ in 0..2 {
+            let ledger = Arc::clone(&arena.ledger);
+            arena.add("http", false, move |link, reset, random| {
+                h1::connection(link, reset, Arc::clone(&ledger), random)
+            });
+            let ledger = Arc::clone(&arena.ledger);
+            arena.add("http", true, move |link, reset, random| {
+                h2::connection(link, reset, Arc::clone(&ledger), random)
+            });
         }
-        // And one where nobody listens.
-        let dead = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-        targets.push(Target {
-            address: dead.local_addr().unwrap(),
-            http2: false,
+        arena
+    }
+
+    /// One more server, by what it does with a connection.
+    pub(crate) fn add<F, Fut>(&mut self, scheme: &'static str, http2: bool, connection: F)
+    where
+        F: Fn(Link, Reset, StdRng) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = ()> + Send + 'static,
+    {
+        let port = Port::new().unwrap();
+        self.targets.push(Target {
+            scheme,
+            address: port.address,
+            http2,
         });
-        drop(dead);
-        Self {
-            ledger,
-            targets,
-            open,
-        }
+        let seed = self.seed.wrapping_mul(31) ^ self.targets.len() as u64;
+        tokio::spawn(serve(port, seed, Arc::clone(&self.open), connection));
+    }
+
+    pub(crate) fn servers(&self) -> usize {
+        self.targets.len()
     }
 
     /// Sends `calls` operations, so many at once, and judges them when everything is over: also
@@ -80,9 +111,7 @@ impl Arena {
         let mut answered = Vec::new();
         for number in 0..calls {
             let op = Op::random(number, &mut random);
-            let index = random.random_range(0..self.targets.len() * 4) % (self.targets.len() * 4);
-            // The dead one gets few.
-            let target = *self.targets.get(index / 4).unwrap_or(&self.targets[0]);
+            let target = self.target(&mut random);
             let place = Arc::clone(&places).acquire_owned().await.unwrap();
             let client = client.clone();
             running.spawn(async move {
@@ -95,7 +124,13 @@ impl Arena {
                         .unwrap_or(Answer::Dropped),
                     None => call.await,
                 };
-                (op, answer, start.elapsed())
+                let took = start.elapsed();
+                // A million bodies are too many to keep.
+                let op = Op {
+                    body: Vec::new(),
+                    ..op
+                };
+                (op, target, answer, took)
             });
             while let Some(done) = running.try_join_next() {
                 answered.push(done.unwrap());
@@ -106,10 +141,10 @@ impl Arena {
         }
         drop(client);
         // The servers' last words, and the connections' ends.
-        tokio::time::sleep(h1::HANG + Duration::from_millis(300)).await;
+        tokio::time::sleep(HANG + Duration::from_millis(300)).await;
         let mut verdicts = Verdicts::default();
-        for (op, answer, took) in &answered {
-            verdicts.judge(op, *answer, &self.ledger.entry(op.number));
+        for (op, target, answer, took) in &answered {
+            verdicts.judge(op, *target, *answer, &self.ledger.entry(op.number));
             if let Some(deadline) = op.deadline_ms {
                 // Exactness is tested under paused time. This is for calls that hang.
                 assert!(
@@ -120,6 +155,18 @@ impl Arena {
             }
         }
         verdicts
+    }
+
+    fn target(&self, random: &mut StdRng) -> Target {
+        // The dead one gets few.
+        if random.random_bool(0.04) {
+            return Target {
+                scheme: "http",
+                address: self.dead.address,
+                http2: false,
+            };
+        }
+        self.targets[random.random_range(0..self.targets.len())]
     }
 
     /// Connections that the servers still have.

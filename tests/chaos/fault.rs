@@ -20,7 +20,9 @@ pub(crate) enum Fault {
     Fine,
     /// Executes, answers, and closes the connection, soon or at once.
     FineThenClose,
-    /// Reads this share of the request (in 1/256), and ends.
+    /// HTTP/1: reads this share of the request's head (in 1/256), and ends. HTTP/2: as `CutRequest`.
+    CutHead(u8, End),
+    /// Reads the head and this share of the body (in 1/256), and ends.
     CutRequest(u8, End),
     /// Reads all of it, and ends.
     Unexecuted(End),
@@ -30,6 +32,8 @@ pub(crate) enum Fault {
     HalfHead(End),
     /// Executes, sends the head and a part of the body, and ends.
     HalfBody(End),
+    /// Executes, and sends more than the response's `content-length` says.
+    WrongLength,
     /// Executes, and answers when the client may have given up.
     Late(u64),
     /// Answers with an error, having executed or not.
@@ -40,8 +44,10 @@ pub(crate) enum Fault {
     Informational(End),
     /// HTTP/2: refuses the stream. HTTP/1: as `Unexecuted`.
     Refused,
-    /// HTTP/2: shuts down gracefully, executing what it accepted.
+    /// HTTP/2: shuts down gracefully, executing what it accepted. HTTP/1: as `FineThenClose`.
     GoAway,
+    /// HTTP/2: says that it goes, and goes at once. HTTP/1: as `Executed`.
+    GoAwayAtOnce,
 }
 
 impl Fault {
@@ -52,7 +58,7 @@ impl Fault {
         let end = *[End::Fin, End::Rst, End::Rst, End::Hang]
             .choose(random)
             .unwrap();
-        match random.random_range(0..15) {
+        match random.random_range(0..18) {
             0 => Self::FineThenClose,
             1 => Self::CutRequest(random.random(), end),
             2 => Self::Unexecuted(end),
@@ -67,6 +73,9 @@ impl Fault {
             11 => Self::Early(*[503, 413].choose(random).unwrap()),
             12 => Self::Informational(end),
             13 => Self::Refused,
+            14 => Self::CutHead(random.random(), end),
+            15 => Self::WrongLength,
+            16 => Self::GoAwayAtOnce,
             _ => Self::GoAway,
         }
     }
@@ -75,6 +84,7 @@ impl Fault {
         match self {
             Self::Fine => "fine",
             Self::FineThenClose => "fine, then close",
+            Self::CutHead(..) => "head cut",
             Self::CutRequest(_, End::Fin) => "request cut (FIN)",
             Self::CutRequest(_, End::Rst) => "request cut (RST)",
             Self::CutRequest(_, End::Hang) => "request cut (hang)",
@@ -86,6 +96,7 @@ impl Fault {
             Self::Executed(End::Hang) => "executed (hang)",
             Self::HalfHead(_) => "executed, half a head",
             Self::HalfBody(_) => "executed, half a body",
+            Self::WrongLength => "executed, wrong length",
             Self::Late(_) => "executed, late answer",
             Self::Status(_, false) => "error status, not executed",
             Self::Status(_, true) => "error status, executed",
@@ -93,6 +104,7 @@ impl Fault {
             Self::Informational(_) => "1xx, then end",
             Self::Refused => "refused",
             Self::GoAway => "going away",
+            Self::GoAwayAtOnce => "gone away",
         }
     }
 }

@@ -1,84 +1,74 @@
-//! An HTTP/1.1 server over raw TCP that fails on purpose.
+//! An HTTP/1.1 server that fails on purpose, byte by byte.
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use rand::RngExt;
 use rand::rngs::StdRng;
-use rand::{RngExt, SeedableRng};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::fault::{End, Fault};
 use crate::ledger::Ledger;
 use crate::op::{Told, sum};
+use crate::serve::{Reset, finish};
 
-/// For longer than any client waits.
-pub(crate) const HANG: Duration = Duration::from_millis(700);
-
-/// Serves until it is dropped with its runtime.
-pub(crate) async fn serve(
-    listener: TcpListener,
+/// One connection, until it ends.
+pub(crate) async fn connection<S>(
+    mut stream: S,
+    reset: Reset,
     ledger: Arc<Ledger>,
-    seed: u64,
-    open: Arc<AtomicUsize>,
-) {
-    let mut connections = 0;
-    while let Ok((stream, _)) = listener.accept().await {
-        connections += 1;
-        let random = StdRng::seed_from_u64(seed.wrapping_mul(31).wrapping_add(connections));
-        let (ledger, open) = (Arc::clone(&ledger), Arc::clone(&open));
-        open.fetch_add(1, Ordering::SeqCst);
-        tokio::spawn(async move {
-            let _ = connection(stream, &ledger, random).await;
-            open.fetch_sub(1, Ordering::SeqCst);
-        });
-    }
+    mut random: StdRng,
+) where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let Ok(end) = requests(&mut stream, &ledger, &mut random).await else {
+        return;
+    };
+    finish(stream, &reset, end, &mut random).await;
 }
 
-async fn connection(mut stream: TcpStream, ledger: &Ledger, mut random: StdRng) -> io::Result<()> {
-    let _ = stream.set_nodelay(true);
-    if random.random_bool(0.05) {
-        // Before a byte was read.
-        let end = if random.random_bool(0.5) {
-            End::Fin
-        } else {
-            End::Rst
-        };
-        return finish(stream, end).await;
-    }
+/// Requests, one after the other, and how the connection ends after them.
+async fn requests<S>(stream: &mut S, ledger: &Ledger, random: &mut StdRng) -> io::Result<End>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
     let mut read = Vec::new();
     loop {
-        let fault = Fault::random(&mut random);
-        let Some(head_end) = read_head(&mut stream, &mut read).await? else {
-            return Ok(());
+        let fault = Fault::random(random);
+        if let Fault::CutHead(share, end) = fault {
+            // Of any request; a client sends the head in one piece.
+            let some = 1 + usize::from(share);
+            while read.len() < some && stream.read_buf(&mut read).await? > 0 {}
+            return Ok(end);
+        }
+        let Some(head_end) = read_head(stream, &mut read).await? else {
+            return Ok(End::Fin);
         };
         let head = String::from_utf8_lossy(read.get(..head_end).unwrap_or_default()).into_owned();
         let Some(told) = Told::of(|name| header(&head, name)) else {
-            return Ok(());
+            return Ok(End::Fin);
         };
         let fault = match fault {
             // HTTP/1.1 has no word for it.
             Fault::Refused => Fault::Unexecuted(End::Rst),
+            Fault::GoAway => Fault::FineThenClose,
+            Fault::GoAwayAtOnce => Fault::Executed(End::Fin),
             fault => fault,
         };
         ledger.note(told.op, fault.name());
         read.drain(..head_end);
 
         if let Fault::CutRequest(share, end) = fault {
-            let length = header(&head, "content-length")
-                .and_then(|l| l.parse().ok())
-                .unwrap_or(0);
-            let some = length * usize::from(share) / 256;
+            let some = told.length * usize::from(share) / 256;
             while read.len() < some && stream.read_buf(&mut read).await? > 0 {}
-            return finish(stream, end).await;
+            return Ok(end);
         }
         if let Fault::Early(status) = fault {
-            respond(&mut stream, status, b"early").await?;
+            respond(stream, status, b"early").await?;
         }
-        let Some(body) = read_body(&mut stream, &mut read, &head).await? else {
-            return Ok(());
+        let Some(body) = read_body(stream, &mut read, &head).await? else {
+            return Ok(End::Fin);
         };
         if sum(&body) != told.sum {
             ledger.corrupted(told.op);
@@ -86,59 +76,73 @@ async fn connection(mut stream: TcpStream, ledger: &Ledger, mut random: StdRng) 
 
         match fault {
             Fault::Fine => {
-                ledger.execute(told.op, told.kind);
-                respond(&mut stream, 200, b"done").await?;
+                ledger.execute(&told);
+                respond(stream, 200, b"done").await?;
             }
-            Fault::FineThenClose | Fault::GoAway => {
-                ledger.execute(told.op, told.kind);
-                respond(&mut stream, 200, b"done").await?;
+            Fault::FineThenClose => {
+                ledger.execute(&told);
+                respond(stream, 200, b"done").await?;
                 if random.random_bool(0.5) {
                     tokio::time::sleep(Duration::from_millis(random.random_range(0..5))).await;
                 }
-                return Ok(());
+                return Ok(End::Fin);
             }
-            Fault::Unexecuted(end) => return finish(stream, end).await,
+            Fault::Unexecuted(end) => return Ok(end),
             Fault::Executed(end) => {
-                ledger.execute(told.op, told.kind);
-                return finish(stream, end).await;
+                ledger.execute(&told);
+                return Ok(end);
             }
             Fault::HalfHead(end) => {
-                ledger.execute(told.op, told.kind);
+                ledger.execute(&told);
                 let head: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-le";
                 let some = random.random_range(1..head.len());
                 stream.write_all(head.get(..some).unwrap_or(head)).await?;
-                return finish(stream, end).await;
+                return Ok(end);
             }
             Fault::HalfBody(end) => {
-                ledger.execute(told.op, told.kind);
+                ledger.execute(&told);
                 stream
                     .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf")
                     .await?;
-                return finish(stream, end).await;
+                return Ok(end);
+            }
+            Fault::WrongLength => {
+                ledger.execute(&told);
+                stream
+                    .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\ndone")
+                    .await?;
             }
             Fault::Late(ms) => {
-                ledger.execute(told.op, told.kind);
+                ledger.execute(&told);
                 tokio::time::sleep(Duration::from_millis(ms)).await;
-                respond(&mut stream, 200, b"done").await?;
+                respond(stream, 200, b"done").await?;
             }
             Fault::Status(status, executed) => {
                 if executed {
-                    ledger.execute(told.op, told.kind);
+                    ledger.execute(&told);
                 }
-                respond(&mut stream, status, b"no").await?;
+                respond(stream, status, b"no").await?;
             }
             Fault::Informational(end) => {
                 stream
                     .write_all(b"HTTP/1.1 103 Early Hints\r\n\r\n")
                     .await?;
-                return finish(stream, end).await;
+                return Ok(end);
             }
-            Fault::Refused | Fault::Early(_) | Fault::CutRequest(..) => {}
+            Fault::Refused
+            | Fault::GoAway
+            | Fault::GoAwayAtOnce
+            | Fault::Early(_)
+            | Fault::CutHead(..)
+            | Fault::CutRequest(..) => {}
         }
     }
 }
 
-async fn respond(stream: &mut TcpStream, status: u16, body: &[u8]) -> io::Result<()> {
+async fn respond<S>(stream: &mut S, status: u16, body: &[u8]) -> io::Result<()>
+where
+    S: AsyncWrite + Unpin,
+{
     let mut answer = format!(
         "HTTP/1.1 {status} X\r\ncontent-length: {}\r\n\r\n",
         body.len()
@@ -148,19 +152,11 @@ async fn respond(stream: &mut TcpStream, status: u16, body: &[u8]) -> io::Result
     stream.write_all(&answer).await
 }
 
-pub(crate) async fn finish(stream: TcpStream, end: End) -> io::Result<()> {
-    match end {
-        End::Fin => Ok(()),
-        End::Rst => stream.set_zero_linger(),
-        End::Hang => {
-            tokio::time::sleep(HANG).await;
-            Ok(())
-        }
-    }
-}
-
 /// Up to and with the blank line. `None`: the client closed.
-async fn read_head(stream: &mut TcpStream, read: &mut Vec<u8>) -> io::Result<Option<usize>> {
+async fn read_head<S>(stream: &mut S, read: &mut Vec<u8>) -> io::Result<Option<usize>>
+where
+    S: AsyncRead + Unpin,
+{
     loop {
         if let Some(at) = read.windows(4).position(|four| four == b"\r\n\r\n") {
             return Ok(Some(at + 4));
@@ -180,11 +176,10 @@ fn header(head: &str, name: &str) -> Option<String> {
 }
 
 /// The body, by `content-length` or in chunks. `None`: the client gave up.
-async fn read_body(
-    stream: &mut TcpStream,
-    read: &mut Vec<u8>,
-    head: &str,
-) -> io::Result<Option<Vec<u8>>> {
+async fn read_body<S>(stream: &mut S, read: &mut Vec<u8>, head: &str) -> io::Result<Option<Vec<u8>>>
+where
+    S: AsyncRead + Unpin,
+{
     if header(head, "transfer-encoding").is_none() {
         let length = header(head, "content-length")
             .and_then(|l| l.parse().ok())

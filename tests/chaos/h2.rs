@@ -1,7 +1,6 @@
 //! An HTTP/2 server by the `h2` crate that fails on purpose.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,43 +9,31 @@ use h2::{Reason, RecvStream};
 use http::{Request, Response};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Notify;
 
 use crate::fault::{End, Fault};
-use crate::h1::HANG;
 use crate::ledger::Ledger;
 use crate::op::{Told, sum};
+use crate::serve::{HANG, Reset};
 
-pub(crate) async fn serve(
-    listener: TcpListener,
-    ledger: Arc<Ledger>,
-    seed: u64,
-    open: Arc<AtomicUsize>,
-) {
-    let mut connections = 0;
-    while let Ok((stream, _)) = listener.accept().await {
-        connections += 1;
-        let random = StdRng::seed_from_u64(seed.wrapping_mul(37).wrapping_add(connections));
-        let (ledger, open) = (Arc::clone(&ledger), Arc::clone(&open));
-        open.fetch_add(1, Ordering::SeqCst);
-        tokio::spawn(async move {
-            let _ = connection(stream, ledger, random).await;
-            open.fetch_sub(1, Ordering::SeqCst);
-        });
-    }
+/// One connection, until it ends.
+pub(crate) async fn connection<S>(stream: S, reset: Reset, ledger: Arc<Ledger>, random: StdRng)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let _ = streams(stream, reset, ledger, random).await;
 }
 
-async fn connection(
-    stream: TcpStream,
+async fn streams<S>(
+    stream: S,
+    reset: Reset,
     ledger: Arc<Ledger>,
     mut random: StdRng,
-) -> Result<(), h2::Error> {
-    let _ = stream.set_nodelay(true);
-    if random.random_bool(0.03) {
-        let _ = stream.set_zero_linger();
-        return Ok(());
-    }
+) -> Result<(), h2::Error>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
     let mut server = h2::server::Builder::new()
         .max_concurrent_streams(random.random_range(2..40))
         .handshake::<_, Bytes>(stream)
@@ -59,14 +46,19 @@ async fn connection(
                 let Some(accepted) = accepted else { return Ok(()) };
                 let (request, respond) = accepted?;
                 let fault = Fault::random(&mut random);
-                if fault == Fault::GoAway {
-                    server.graceful_shutdown();
+                match fault {
+                    Fault::GoAway => server.graceful_shutdown(),
+                    Fault::GoAwayAtOnce => server.abrupt_shutdown(Reason::INTERNAL_ERROR),
+                    _ => {}
                 }
                 let random = StdRng::seed_from_u64(random.random());
                 streams.spawn(stream_of(request, respond, fault, Arc::clone(&ledger), random, Arc::clone(&die)));
             }
             // The whole connection, with all its streams.
-            () = die.notified() => return Ok(()),
+            () = die.notified() => {
+                reset.set_to(random.random_bool(0.5));
+                return Ok(());
+            }
         }
     }
 }
@@ -92,9 +84,21 @@ async fn stream_of(
     match fault {
         // Promised not to be processed, whatever was read.
         Fault::Refused => return respond.send_reset(Reason::REFUSED_STREAM),
-        Fault::CutRequest(_, how) => {
-            let _ = body.data().await;
-            return end(&mut respond, how, &mut random);
+        Fault::CutHead(_, how) => {
+            end(&mut respond, how, &mut random);
+            return hang(how, respond).await;
+        }
+        Fault::CutRequest(share, how) => {
+            let some = told.length * usize::from(share) / 256;
+            let mut read = 0;
+            while read < some
+                && let Some(Ok(data)) = body.data().await
+            {
+                let _ = body.flow_control().release_capacity(data.len());
+                read += data.len();
+            }
+            end(&mut respond, how, &mut random);
+            return hang(how, respond).await;
         }
         Fault::Early(status) => {
             let _ = answer(&mut respond, status, "early");
@@ -111,9 +115,9 @@ async fn stream_of(
     if sum(&bytes) != told.sum {
         ledger.corrupted(told.op);
     }
-    let execute = || ledger.execute(told.op, told.kind);
+    let execute = || ledger.execute(&told);
     match fault {
-        Fault::Fine | Fault::FineThenClose | Fault::GoAway => {
+        Fault::Fine | Fault::FineThenClose | Fault::GoAway | Fault::GoAwayAtOnce => {
             execute();
             let _ = answer(&mut respond, 200, "done");
         }
@@ -143,6 +147,13 @@ async fn stream_of(
                 });
             }
         }
+        Fault::WrongLength => {
+            execute();
+            let head = Response::builder().header("content-length", 2);
+            if let Ok(mut stream) = respond.send_response(head.body(()).unwrap(), false) {
+                let _ = stream.send_data(Bytes::from_static(b"done"), true);
+            }
+        }
         Fault::Late(ms) => {
             execute();
             tokio::time::sleep(Duration::from_millis(ms)).await;
@@ -158,7 +169,7 @@ async fn stream_of(
             end(&mut respond, how, &mut random);
             hang(how, respond).await;
         }
-        Fault::Refused | Fault::CutRequest(..) | Fault::Early(_) => {}
+        Fault::Refused | Fault::CutHead(..) | Fault::CutRequest(..) | Fault::Early(_) => {}
     }
 }
 

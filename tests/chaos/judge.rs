@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use crate::arena::Target;
 use crate::ledger::{Entry, Kind};
 use crate::op::Op;
 
@@ -27,7 +28,10 @@ pub(crate) enum Answer {
 pub(crate) struct Verdicts {
     pub(crate) calls: u64,
     pub(crate) succeeded: u64,
-    /// Non-idempotent operations that were executed twice.
+    /// The same, by the kind of server.
+    pub(crate) at: BTreeMap<&'static str, u64>,
+    /// Operations that were executed twice and must not be: non-idempotent ones, and those with a key,
+    /// which a server executes once as long as the key stays the same.
     pub(crate) duplicates: u64,
     /// "Failed" for what may not be repeated and was executed; a claim of no execution that is
     /// false; a success that never was.
@@ -42,12 +46,15 @@ pub(crate) struct Verdicts {
 }
 
 impl Verdicts {
-    pub(crate) fn judge(&mut self, op: &Op, answer: Answer, entry: &Entry) {
+    pub(crate) fn judge(&mut self, op: &Op, target: Target, answer: Answer, entry: &Entry) {
         self.calls += 1;
         let once_only = op.kind == Kind::NonIdempotent;
         let success = matches!(answer, Answer::Status(200..=299));
         self.succeeded += u64::from(success);
-        let duplicate = once_only && entry.executed > 1;
+        if success {
+            *self.at.entry(target.name()).or_default() += 1;
+        }
+        let duplicate = (once_only || op.kind == Kind::Keyed) && entry.executed > 1;
         let untrue = match answer {
             Answer::Failed { not_executed } => entry.executed > 0 && (once_only || not_executed),
             Answer::Status(_) => success && entry.executed == 0,
@@ -88,10 +95,11 @@ impl fmt::Display for Verdicts {
         let imprecise: u64 = self.imprecise.values().sum();
         writeln!(
             f,
-            "{} calls, {} succeeded; {} duplicates, {} untrue answers, {} corrupted bodies; \
+            "{} calls, {} succeeded {:?}; {} duplicates, {} untrue answers, {} corrupted bodies; \
              {} ambiguous, of which {imprecise} were not executed",
             self.calls,
             self.succeeded,
+            self.at,
             self.duplicates,
             self.untrue,
             self.corrupted,

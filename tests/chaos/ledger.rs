@@ -3,13 +3,15 @@
 use std::collections::HashMap;
 use std::sync::Mutex;
 
+use crate::op::Told;
+
 /// What a second execution would do. The client tells the server, so that the server can do what
 /// such an upstream does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Kind {
     Safe,
     Idempotent,
-    /// The server executes once per key.
+    /// The server executes once per key that it reads.
     Keyed,
     NonIdempotent,
 }
@@ -20,6 +22,8 @@ pub(crate) struct Entry {
     pub(crate) executed: u32,
     /// Bodies that were read to their end and were not what the client sent.
     pub(crate) corrupted: u32,
+    /// The keys that were executed.
+    keys: Vec<String>,
     /// What the server did with each request for it that it noticed, in order.
     pub(crate) faults: Vec<&'static str>,
 }
@@ -30,12 +34,17 @@ pub(crate) struct Ledger(Mutex<HashMap<u64, Entry>>);
 
 impl Ledger {
     /// Applies the operation.
-    pub(crate) fn execute(&self, op: u64, kind: Kind) {
+    pub(crate) fn execute(&self, told: &Told) {
         let mut ledger = self.0.lock().unwrap();
-        let entry = ledger.entry(op).or_default();
-        if kind != Kind::Keyed || entry.executed == 0 {
-            entry.executed += 1;
+        let entry = ledger.entry(told.op).or_default();
+        if told.kind == Kind::Keyed {
+            let key = told.key.clone().unwrap_or_default();
+            if entry.keys.contains(&key) {
+                return;
+            }
+            entry.keys.push(key);
         }
+        entry.executed += 1;
     }
 
     pub(crate) fn note(&self, op: u64, fault: &'static str) {

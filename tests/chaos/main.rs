@@ -15,10 +15,13 @@ mod judge;
 mod ledger;
 mod op;
 mod ours;
+mod serve;
+mod tls;
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tower_http_retry::{Drain, IdempotentMethods};
 
 use crate::arena::Arena;
@@ -38,9 +41,8 @@ fn storm(methods: IdempotentMethods, seed: u64, calls: u64) -> Verdicts {
         .build()
         .unwrap();
     runtime.block_on(async move {
-        let arena = Arena::open(seed).await;
-        let drain = Drain::new();
-        let ours = ours(methods, drain.clone());
+        let mut arena = Arena::open(seed);
+        let ours = ours(methods, Drain::new(), tls::add_to(&mut arena));
         let books = ours.books.clone();
         let verdicts = arena.run(ours, calls, 300, seed).await;
 
@@ -57,8 +59,10 @@ fn storm(methods: IdempotentMethods, seed: u64, calls: u64) -> Verdicts {
             0,
             "a proof by type that the witness contradicts"
         );
-        let mut patience = 100;
-        while arena.open_connections() > 0 && patience > 0 {
+        // Connections end, and with them the client's tasks and the servers': all but the listeners.
+        let tasks = || Handle::current().metrics().num_alive_tasks();
+        let mut patience = 1000;
+        while (arena.open_connections(), tasks()) != (0, arena.servers()) && patience > 0 {
             patience -= 1;
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
@@ -67,6 +71,7 @@ fn storm(methods: IdempotentMethods, seed: u64, calls: u64) -> Verdicts {
             0,
             "connections outlive the client"
         );
+        assert_eq!(tasks(), arena.servers(), "tasks outlive the client");
         verdicts
     })
 }
@@ -76,6 +81,7 @@ fn check(seed: u64, calls: u64) {
     println!("seed {seed}: {verdicts}");
     assert_eq!(verdicts.violations(), 0, "seed {seed}: {verdicts}");
     assert_eq!(verdicts.calls, calls);
+    assert_eq!(verdicts.at.len(), 4, "TLS and not, of each protocol");
     assert!(
         verdicts.succeeded > calls / 3,
         "the storm drowned everything: {verdicts}"
@@ -105,9 +111,10 @@ fn a_drain_in_the_storm_ends_every_wait() {
         .build()
         .unwrap();
     let verdicts = runtime.block_on(async {
-        let arena = Arena::open(4).await;
+        let mut arena = Arena::open(4);
         let drain = Drain::new();
-        let ours = ours(IdempotentMethods::Rfc9110, drain.clone());
+        let connector = tls::add_to(&mut arena);
+        let ours = ours(IdempotentMethods::Rfc9110, drain.clone(), connector);
         tokio::spawn(async move {
             tokio::time::sleep(Duration::from_millis(300)).await;
             drain.start();

@@ -16,6 +16,10 @@ pub(crate) enum Shape {
     Buffered,
     /// Buffered with a limit that the body exceeds.
     Overflowing,
+    /// Opened again for each attempt.
+    Reopened,
+    /// In two parts, one in memory and one opened again.
+    Chained,
 }
 
 #[derive(Debug, Clone)]
@@ -51,6 +55,8 @@ impl Op {
                 Shape::OneShot,
                 Shape::Buffered,
                 Shape::Overflowing,
+                Shape::Reopened,
+                Shape::Chained,
             ]
             .choose(random)
             .unwrap()
@@ -81,6 +87,7 @@ impl Op {
         headers.insert("x-op", HeaderValue::from(self.number));
         headers.insert("x-kind", HeaderValue::from(self.kind as u16));
         headers.insert("x-sum", HeaderValue::from(sum(&self.body)));
+        headers.insert("x-length", HeaderValue::from(self.body.len()));
         if self.kind == Kind::Keyed {
             let key = format!("\"{}\"", self.number);
             headers.insert("idempotency-key", HeaderValue::try_from(key).unwrap());
@@ -99,16 +106,19 @@ pub(crate) fn sum(bytes: &[u8]) -> u64 {
 }
 
 /// What a server reads of an operation.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Told {
     pub(crate) op: u64,
     pub(crate) kind: Kind,
     pub(crate) sum: u64,
+    /// Of the body.
+    pub(crate) length: usize,
+    pub(crate) key: Option<String>,
 }
 
 impl Told {
     pub(crate) fn of(header: impl Fn(&str) -> Option<String>) -> Option<Self> {
-        let number = |name| header(name)?.trim().parse().ok();
+        let number = |name| header(name)?.trim().parse::<u64>().ok();
         let kind = match number("x-kind")? {
             0 => Kind::Safe,
             1 => Kind::Idempotent,
@@ -119,6 +129,8 @@ impl Told {
             op: number("x-op")?,
             kind,
             sum: number("x-sum")?,
+            length: number("x-length")? as usize,
+            key: header("idempotency-key"),
         })
     }
 }

@@ -5,22 +5,23 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{HeaderName, Request, Response};
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::Client as HyperClient;
-use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::Connect;
 use hyper_util::rt::TokioExecutor;
 use tower::limit::ConcurrencyLimit;
 use tower::util::BoxCloneSyncService;
 use tower::{Layer, ServiceBuilder, ServiceExt};
 use tower_http_retry::{
     AttemptNumber, Backoff, Budget, Deadline, Drain, Error, Execution, FailureKind, HyperService,
-    IdempotentMethods, ReplayBody, Retry, RetryLayer, StandardPolicy, Upstream,
+    IdempotentMethods, ReplayBody, Retry, RetryLayer, StandardPolicy, Upstream, UpstreamKey,
 };
 
 use crate::arena::{Client, Target};
 use crate::judge::Answer;
+use crate::ledger::Kind;
 use crate::op::{Op, Shape};
 
 type Stack = Retry<
@@ -43,10 +44,22 @@ pub(crate) struct Books {
     pub(crate) layer: RetryLayer,
 }
 
+const IDEMPOTENCY_KEY: &str = "idempotency-key";
+/// The name of the upstream for which the layer generates keys.
+const GENERATED: &str = "keys are generated";
+
 pub(crate) const PERMITS: usize = 150;
 pub(crate) const TOKENS: u32 = 1_000_000;
 
-pub(crate) fn ours(methods: IdempotentMethods, drain: Drain) -> Ours {
+/// `connector`: what the client connects with, by whether it speaks HTTP/2.
+pub(crate) fn ours<C>(
+    methods: IdempotentMethods,
+    drain: Drain,
+    connector: impl Fn(bool) -> C,
+) -> Ours
+where
+    C: Connect + Clone + Send + Sync + 'static,
+{
     let retries = Arc::new(AtomicU32::new(0));
     let budget = Budget::builder()
         .ratio(0.0)
@@ -60,6 +73,10 @@ pub(crate) fn ours(methods: IdempotentMethods, drain: Drain) -> Ours {
         .backoff(Backoff::exponential(base, Duration::from_millis(20)).with_throttled_base(base))
         .idempotent_methods(methods)
         .default_upstream(Upstream::new().honours_idempotency_key())
+        .upstream(
+            UpstreamKey::new(GENERATED),
+            Upstream::new().generates_key(HeaderName::from_static(IDEMPOTENCY_KEY)),
+        )
         .build()
         .unwrap();
     let layer = RetryLayer::new(policy)
@@ -68,11 +85,9 @@ pub(crate) fn ours(methods: IdempotentMethods, drain: Drain) -> Ours {
         .with_attempt_timeout(Duration::from_millis(60));
     let permits = Arc::new(tokio::sync::Semaphore::new(PERMITS));
     let stack = |http2: bool| {
-        let mut connector = HttpConnector::new();
-        connector.set_nodelay(true);
         let client = HyperClient::builder(TokioExecutor::new())
             .http2_only(http2)
-            .build(connector);
+            .build(connector(http2));
         let counted = Arc::clone(&retries);
         let counting = ServiceBuilder::new()
             .map_request(move |request: Request<ReplayBody>| {
@@ -107,10 +122,15 @@ impl Client for Ours {
         };
         let mut request = Request::builder()
             .method(op.method.clone())
-            .uri(format!("http://{}/op", target.address))
+            .uri(target.uri())
             .body(body(op))
             .unwrap();
         request.headers_mut().extend(op.headers());
+        if op.kind == Kind::Keyed && op.number.is_multiple_of(2) {
+            // The layer makes one up, and has to keep to it.
+            request.headers_mut().remove(IDEMPOTENCY_KEY);
+            request.extensions_mut().insert(UpstreamKey::new(GENERATED));
+        }
         if let Some(ms) = op.deadline_ms {
             request
                 .extensions_mut()
@@ -165,5 +185,24 @@ fn body(op: &Op) -> ReplayBody {
         Shape::OneShot => ReplayBody::one_shot(Full::new(bytes)),
         Shape::Buffered => ReplayBody::buffered(stream(bytes), 64 * 1024),
         Shape::Overflowing => ReplayBody::buffered(stream(bytes), 10),
+        Shape::Reopened => reopened(bytes),
+        Shape::Chained => {
+            let (first, second) = (
+                bytes.slice(..bytes.len() / 2),
+                bytes.slice(bytes.len() / 2..),
+            );
+            ReplayBody::chain([ReplayBody::bytes(first), reopened(second)])
+        }
     }
+}
+
+/// Opened for each attempt, and not at once.
+fn reopened(bytes: Bytes) -> ReplayBody {
+    ReplayBody::reopenable(move || {
+        let body = Full::new(bytes.clone());
+        async {
+            tokio::task::yield_now().await;
+            Ok::<_, std::convert::Infallible>(body)
+        }
+    })
 }

@@ -24,6 +24,8 @@ mod ledger;
 mod op;
 #[path = "../../../tests/chaos/ours.rs"]
 mod ours;
+#[path = "../../../tests/chaos/serve.rs"]
+mod serve;
 
 use std::future::{Ready, ready};
 use std::time::Duration;
@@ -47,17 +49,21 @@ type Bare = HyperClient<HttpConnector, Full<Bytes>>;
 type Boxed<E> = BoxCloneSyncService<Request<Full<Bytes>>, Response<Incoming>, E>;
 
 fn bare(http2: bool) -> Bare {
-    let mut connector = HttpConnector::new();
-    connector.set_nodelay(true);
     HyperClient::builder(TokioExecutor::new())
         .http2_only(http2)
-        .build(connector)
+        .build(connector(http2))
+}
+
+fn connector(_http2: bool) -> HttpConnector {
+    let mut connector = HttpConnector::new();
+    connector.set_nodelay(true);
+    connector
 }
 
 fn request(op: &Op, target: Target) -> Request<Full<Bytes>> {
     let mut request = Request::builder()
         .method(op.method.clone())
-        .uri(format!("http://{}/op", target.address))
+        .uri(target.uri())
         .body(Full::from(op.body.clone()))
         .unwrap();
     request.headers_mut().extend(op.headers());
@@ -196,7 +202,7 @@ fn run(client: impl FnOnce() -> Candidate, calls: u64, seed: u64) -> Verdicts {
         .build()
         .unwrap();
     runtime.block_on(async {
-        let arena = Arena::open(seed).await;
+        let arena = Arena::open(seed);
         match client() {
             Candidate::Hyper(client) => arena.run(client, calls, 300, seed).await,
             Candidate::Resilience(client) => arena.run(client, calls, 300, seed).await,
@@ -251,7 +257,7 @@ fn candidates() -> Vec<Named> {
             }))
         }),
         ("tower-http-retry", || {
-            let ours = ours::ours(IdempotentMethods::Rfc9110, Drain::new());
+            let ours = ours::ours(IdempotentMethods::Rfc9110, Drain::new(), connector);
             Candidate::Ours(Box::new(ours))
         }),
     ]

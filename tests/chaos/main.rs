@@ -3,7 +3,7 @@
 //!
 //! The long form: `CHAOS_CALLS=1000000 cargo test --release --all-features --test chaos -- --nocapture`.
 //! A run is reproduced, as far as the network allows, by `CHAOS_SEED`.
-#![cfg(feature = "hyper")]
+#![cfg(all(feature = "hyper", unix))]
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)] // helpers of tests
 #![allow(clippy::wildcard_enum_match_arm)]
 

@@ -159,7 +159,9 @@ impl crate::budget::Upstreams for Upstreams {
 
 impl std::fmt::Debug for Upstreams {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let known: usize = self.shards.iter().map(|shard| shard.load().len()).sum();
         f.debug_struct("Upstreams")
+            .field("known", &known)
             .field("max", &self.max)
             .finish_non_exhaustive()
     }

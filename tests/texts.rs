@@ -14,9 +14,10 @@ use support::script::{Reply, Script};
 use support::{MS, layer, paused, request};
 use tower::{Layer, ServiceExt};
 use tower_http_retry::{
-    Backoff, BodyState, Budget, Decision, Delivery, Error, Evidence, EvidenceError, Execution,
-    Facts, Failure, FailureKind, ReplayBody, Replayability, Report, RetryDenied, RetryLayer, Rule,
-    StandardPolicy, Step, Upstream, UpstreamKey, decide,
+    Backoff, BodyState, BodyTrace, Budget, Budgets, Decision, Delivery, Error, Evidence,
+    EvidenceError, Execution, Facts, FailedAttempt, Failure, FailureKind, Phase, ReplayBody,
+    Replayability, Report, RetryDenied, RetryLayer, Rule, StandardPolicy, Step, Upstream,
+    UpstreamKey, decide,
 };
 
 fn head(method: Method) -> request::Parts {
@@ -466,6 +467,33 @@ fn a_wrong_setting_names_itself_and_its_value() {
         error.unwrap_err().to_string(),
         "base_delay cannot be 60s: it is above the maximum delay"
     );
+}
+
+#[test]
+fn debug_says_what_it_is_of() {
+    let budgets = Budgets::builder().max_upstreams(7).build().unwrap();
+    let placed = budgets.get(&UpstreamKey::new("shop")).unwrap();
+    let seen = BodyTrace::default().with_polled();
+    let failed = FailedAttempt::new(Phase::Call, None, seen);
+    for (printed, text) in [
+        (
+            format!("{budgets:?}"),
+            "PerUpstream(Upstreams { max: 7, .. })",
+        ),
+        (format!("{placed:?}"), "Budget { upstream: UpstreamKey"),
+        (format!("{:?}", Budget::default()), "Budget { .. }"),
+        (
+            format!("{:?}", ReplayBody::empty()),
+            "ReplayBody { replayability: Replayable, .. }",
+        ),
+        (
+            format!("{failed:?}"),
+            "FailedAttempt { phase: Call, has_error: false, body: BodyTrace {",
+        ),
+        (format!("{failed:?}"), "polled: true, ended: false"),
+    ] {
+        assert!(printed.contains(text), "{printed}");
+    }
 }
 
 /// Each in its own word, so that a leak names its source.

@@ -1,6 +1,6 @@
 //! What a call holds outside its attempts (behaviour §4).
 
-use std::{fmt, future::Future, pin::Pin, sync::Arc};
+use std::{future::Future, pin::Pin, sync::Arc};
 
 use bytes::Bytes;
 
@@ -138,14 +138,6 @@ impl Source {
         if let Some(witness) = self.running.take() {
             witness.cut();
         }
-    }
-}
-
-impl fmt::Debug for Source {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Source")
-            .field("replayability", &self.replayability())
-            .finish_non_exhaustive()
     }
 }
 

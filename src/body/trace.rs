@@ -241,12 +241,6 @@ impl Witness {
     }
 }
 
-impl fmt::Debug for Witness {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Witness").field(&self.trace()).finish()
-    }
-}
-
 /// The body's end of the witness.
 ///
 /// Where a layer sits within another one, the inner attempts' bodies report to the outer attempt too: each of
@@ -369,14 +363,6 @@ impl Drop for Recorder {
         {
             outer.witness.mark_among_others(STRAYED);
         }
-    }
-}
-
-impl fmt::Debug for Recorder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Recorder")
-            .field("witness", &self.witness)
-            .finish_non_exhaustive()
     }
 }
 

@@ -325,6 +325,15 @@ mod tests {
     }
 
     #[test]
+    fn a_bucket_left_alone_for_as_long_as_it_fills_is_full() {
+        // Not a step later, though what it was cut to when it was full was rounded.
+        let bucket = Bucket::new(Rates::new(0.0, 1.0, 1));
+        assert_eq!(bucket.withdraw(|| 5), Change::Done);
+        assert_eq!(bucket.withdraw(|| SECOND + 4), Change::Refused);
+        assert_eq!(bucket.withdraw(|| SECOND + 5), Change::Done);
+    }
+
+    #[test]
     fn a_full_bucket_takes_no_deposit_and_says_so() {
         let bucket = Bucket::new(Rates::new(0.5, 0.0, 1));
         assert_eq!(bucket.deposit(), Change::Refused);

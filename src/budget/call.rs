@@ -150,6 +150,20 @@ mod tests {
     }
 
     #[test]
+    fn what_one_call_noted_is_not_the_next_ones() {
+        let (budget, unnoted) = (budget(), Extensions::new());
+        let mut noted = Extensions::new();
+        CallBudget::new(budget.clone(), &unnoted).deposit(&mut noted);
+        let held = CallBudget::new(budget.clone(), &noted);
+        let next = CallBudget::renewed(Some(held), &budget, &unnoted);
+        next.deposit(&mut Extensions::new());
+        assert_eq!(budget.balance(), 99.5);
+        let last = CallBudget::renewed(Some(next), &budget, &noted);
+        last.deposit(&mut Extensions::new());
+        assert_eq!(budget.balance(), 99.5);
+    }
+
+    #[test]
     fn a_full_budget_leaves_no_note() {
         let mut response = Extensions::new();
         CallBudget::new(Budget::default(), &Extensions::new()).deposit(&mut response);

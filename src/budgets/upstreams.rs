@@ -113,8 +113,8 @@ impl Upstreams {
         if evict_one(own, now) {
             return true;
         }
-        let mut looked_at = 0;
-        while looked_at < LOOK_AT.min(writer.len) {
+        let mut to_look_at = LOOK_AT.min(writer.len);
+        while to_look_at > 0 {
             let Some(shard) = self.shards.get(writer.hand) else {
                 writer.hand = 0;
                 continue;
@@ -123,7 +123,7 @@ impl Upstreams {
             if evict_one(shard, now) {
                 return true;
             }
-            looked_at += shard.load().len();
+            to_look_at = to_look_at.saturating_sub(shard.load().len());
         }
         false
     }

@@ -478,7 +478,7 @@ fn debug_says_what_it_is_of() {
     for (printed, text) in [
         (
             format!("{budgets:?}"),
-            "PerUpstream(Upstreams { max: 7, .. })",
+            "PerUpstream(Upstreams { known: 1, max: 7, .. })",
         ),
         (format!("{placed:?}"), "Budget { upstream: UpstreamKey"),
         (format!("{:?}", Budget::default()), "Budget { .. }"),

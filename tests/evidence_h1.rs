@@ -8,13 +8,18 @@ mod wire;
 use std::time::Duration;
 
 use http::{Method, StatusCode};
+use http_body_util::BodyExt;
+use tokio::io::AsyncWriteExt;
+use tokio::time::advance;
 use tower_http_retry::{
     BoxError, Error, Evidence, Failure, FailureKind, HyperService, ReplayBody, ReqwestService,
 };
 use wire::body::{Step, sized_steps};
+use wire::clock::{StoppedClock, settle};
+use wire::memory::{InMemory, Sees, over};
 use wire::row::{Reads, Row, ask, layer, read, request, with_body};
 use wire::via::{Below, Via, below, hyper_builder, reqwest_builder};
-use wire::{Peer, Server, h1, h2, nobody, pause};
+use wire::{Ledger, Peer, Server, h1, h2, nobody, pause};
 
 const fn sent(kind: FailureKind) -> [Failure; 1] {
     [Failure::sent_no_response(kind)]
@@ -47,7 +52,7 @@ async fn b2d_a_request_that_stays_unread_in_the_servers_kernel_may_have_been_rea
     let row = Row::new("B2d", Reads::Nothing, &LOST);
     row.over(&Via::H1, || {
         Server::start(|peer, _| async move {
-            pause(50).await;
+            peer.io.peek(&mut [0]).await.unwrap();
             drop(peer);
         })
     })
@@ -232,20 +237,31 @@ fn silent() -> Server {
     })
 }
 
-#[tokio::test]
-async fn b11_no_answer_in_time_is_unknown() {
-    let row = Row::new("B11", Reads::Whole, &sent(FailureKind::ResponseTimeout));
-    row.timeout(300).over(&Via::H1, silent).await;
+/// Reads the request, and then lets this much time pass.
+fn slow(milliseconds: u64) -> Server {
+    Server::start(move |mut peer, _| async move {
+        peer.request().await;
+        advance(Duration::from_millis(milliseconds)).await;
+        peer.drain().await;
+    })
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
+async fn b11_no_answer_in_time_is_unknown() {
+    let _clock = StoppedClock::new();
+    let row = Row::new("B11", Reads::Whole, &sent(FailureKind::ResponseTimeout));
+    row.timeout(300).over(&Via::H1, || slow(300)).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn b11_a_timeout_of_reqwest_is_unknown() {
+    let _clock = StoppedClock::new();
     let timeouts: [fn(reqwest::ClientBuilder, Duration) -> reqwest::ClientBuilder; 2] = [
         reqwest::ClientBuilder::timeout,
         reqwest::ClientBuilder::read_timeout,
     ];
     for timeout in timeouts {
-        let server = silent();
+        let server = slow(300);
         let row = Row::new("B11", Reads::Varies, &sent(FailureKind::ResponseTimeout));
         let below = || {
             let builder = timeout(reqwest_builder(), Duration::from_millis(300));
@@ -256,8 +272,9 @@ async fn b11_a_timeout_of_reqwest_is_unknown() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn b11b_a_timeout_in_the_body_is_partial() {
+    let _clock = StoppedClock::new();
     let server = Server::start(|mut peer, _| async move {
         peer.request().await;
         peer.write("HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nfour")
@@ -269,7 +286,13 @@ async fn b11b_a_timeout_in_the_body_is_partial() {
     let response = ask(&layer(2), below, request(&Method::POST, &server.url()))
         .await
         .unwrap();
-    let error = read(response).await.unwrap_err();
+    let mut body = Box::pin(response.into_body());
+    assert_eq!(
+        body.frame().await.unwrap().unwrap().into_data().unwrap(),
+        "four"
+    );
+    advance(Duration::from_millis(400)).await;
+    let error = body.frame().await.unwrap().unwrap_err();
     let expected = Failure::partial_response(FailureKind::ResponseTimeout);
     assert_eq!(*error.failure(), expected, "{error:?}");
 }
@@ -498,7 +521,7 @@ async fn warm(below: &Below, url: &str) {
         .unwrap();
     assert_eq!(read(response).await.unwrap(), "ok");
     // Until the connection is back in the pool.
-    pause(20).await;
+    settle().await;
 }
 
 #[tokio::test]
@@ -547,7 +570,7 @@ async fn c2_a_second_request_that_stayed_unread_is_unknown() {
     for via in Via::H1 {
         let server = Server::start(move |peer, number| {
             once(peer, number, move |peer| async move {
-                peer.io.readable().await.unwrap();
+                peer.io.peek(&mut [0]).await.unwrap();
                 peer.rst();
             })
         });
@@ -564,41 +587,14 @@ async fn c2_a_second_request_that_stayed_unread_is_unknown() {
     }
 }
 
-/// The peer closes the idle connection while the client's thread is busy; then the client uses it.
-/// With what the peer wrote before.
-async fn stale(last_words: &'static str, reset: bool, retry_canceled: bool) -> (Outcome, usize) {
-    let elsewhere = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()
-        .unwrap();
-    let server = Server::start_on(elsewhere.handle(), move |peer, number| {
-        once(peer, number, move |mut peer| async move {
-            pause(60).await;
-            peer.write(last_words).await;
-            if reset { peer.rst() } else { peer.fin().await }
-        })
-    });
-    let mut builder = hyper_builder();
-    builder.retry_canceled_requests(retry_canceled);
-    let below = below(HyperService::new(builder.build_http()));
-    warm(&below, &server.url()).await;
-    #[allow(
-        clippy::disallowed_methods,
-        reason = "a thread that is busy is the point"
-    )]
-    std::thread::sleep(Duration::from_millis(120));
-    let layer = layer(1);
-    let answer = ask(&layer, below, request(&Method::POST, &server.url())).await;
-    assert_eq!(layer.contradictions(), 0);
-    let whole = server.ledger.now().whole;
-    drop(server);
-    elsewhere.shutdown_background();
-    let outcome = match answer {
-        Ok(response) => Outcome::Answer(response.status().as_u16()),
-        Err(error) => Outcome::Failure(*error.failure().unwrap()),
-    };
-    (outcome, whole - 1)
+/// A used connection in memory ends while the client's thread is busy, with these last words; then
+/// the client uses it.
+struct Stale {
+    last_words: &'static str,
+    reset: bool,
+    sees: Sees,
+    /// Whether hyper-util's client may repeat what is handed back, over a second connection.
+    repeats: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -607,55 +603,128 @@ enum Outcome {
     Failure(Failure),
 }
 
+impl Stale {
+    const FIN: Self = Self {
+        last_words: "",
+        reset: false,
+        sees: Sees::AtOnce,
+        repeats: false,
+    };
+    const RST: Self = Self {
+        reset: true,
+        ..Self::FIN
+    };
+
+    /// What a POST comes to, and how often it was read.
+    async fn outcome(self) -> (Outcome, usize) {
+        const SHOP: &str = "http://shop.example/orders";
+        let ledger = Ledger::default();
+        let pair = || {
+            let (near, io) = tokio::io::duplex(64 * 1024);
+            let ledger = ledger.clone();
+            (InMemory::new(near), Peer { io, ledger })
+        };
+        let (first, mut stale) = pair();
+        let first = if self.reset { first.resets() } else { first };
+        let sight = first.sight();
+        let (second, mut fresh) = pair();
+        tokio::spawn(async move {
+            fresh.request().await?;
+            fresh.write(h1::OK).await;
+            Some(fresh.drain().await)
+        });
+        let mut builder = hyper_builder();
+        builder.retry_canceled_requests(self.repeats);
+        let client = below(HyperService::new(over(&builder, [first, second])));
+        let served = async {
+            stale.request().await.unwrap();
+            stale.write(h1::OK).await;
+        };
+        tokio::join!(warm(&client, SHOP), served);
+
+        // From here to the POST no other task runs.
+        sight.set(self.sees);
+        stale.write(self.last_words).await;
+        let _half_closed = if self.reset {
+            drop(stale);
+            None
+        } else {
+            stale.io.shutdown().await.unwrap();
+            Some(stale)
+        };
+        let layer = layer(1);
+        let outcome = match ask(&layer, client, request(&Method::POST, SHOP)).await {
+            Ok(response) => Outcome::Answer(response.status().as_u16()),
+            Err(error) => Outcome::Failure(*error.failure().unwrap()),
+        };
+        assert_eq!(layer.contradictions(), 0);
+        (outcome, ledger.now().whole - 1)
+    }
+}
+
 /// The chain may contain a reset; what proves it is that the request was handed back.
 #[tokio::test]
 async fn f1_a_request_that_was_handed_back_unwritten_is_not_sent() {
-    for reset in [false, true] {
-        let (outcome, read) = stale("", reset, false).await;
-        let Outcome::Failure(failure) = outcome else {
-            panic!("{outcome:?}")
-        };
-        // F1b: where the request was written first, nothing is proven.
-        if failure.evidence() == Evidence::SentNoResponse {
-            assert!(LOST.contains(&failure), "{failure}");
-        } else {
-            assert_eq!(failure.evidence(), Evidence::NotSent);
-            assert!(!failure.kind().is_permanent(), "{failure}");
-        }
-        assert_eq!(read, 0);
+    for (stale, kind) in [
+        (Stale::FIN, FailureKind::Closed),
+        (Stale::RST, FailureKind::Reset),
+    ] {
+        let expected = Outcome::Failure(Failure::not_sent(kind));
+        assert_eq!(stale.outcome().await, (expected, 0));
     }
 }
 
 #[tokio::test]
 async fn f1_the_clients_own_repeat_of_it_reaches_the_server_once() {
-    for reset in [false, true] {
-        let (outcome, read) = stale("", reset, true).await;
-        match outcome {
-            Outcome::Answer(status) => assert_eq!((status, read), (200, 1)),
-            Outcome::Failure(failure) => {
-                assert!(LOST.contains(&failure), "{failure}");
-                assert_eq!(read, 0);
-            }
-        }
+    for stale in [Stale::FIN, Stale::RST] {
+        let repeats = true;
+        let outcome = Stale { repeats, ..stale }.outcome().await;
+        assert_eq!(outcome, (Outcome::Answer(200), 1));
     }
 }
 
-/// A server that is tired of an idle connection says 408, and the client may take it for the
-/// answer to a request that was never read.
+/// The client writes before it sees the end: surely unread in truth, and it looks as if it were not.
 #[tokio::test]
-async fn f1b_an_unsolicited_408_is_an_answer_or_proves_that_nothing_was_sent() {
-    let goodbye = "HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\n\r\n";
-    let (outcome, read) = stale(goodbye, false, false).await;
-    match outcome {
-        Outcome::Answer(status) => assert_eq!(status, 408),
-        Outcome::Failure(failure) => {
-            assert!(
-                failure.evidence() == Evidence::NotSent || LOST.contains(&failure),
-                "{failure}"
-            );
-        }
+async fn f1b_a_request_that_was_written_into_a_dead_connection_is_unknown() {
+    for stale in [Stale::FIN, Stale::RST] {
+        // What may have left is never repeated by the client itself.
+        let (sees, repeats) = (Sees::OnceItWrote, true);
+        let stale = Stale {
+            sees,
+            repeats,
+            ..stale
+        };
+        let expected = Failure::sent_no_response(FailureKind::Closed);
+        assert_eq!(stale.outcome().await, (Outcome::Failure(expected), 0));
     }
+}
+
+const GOODBYE: &str = "HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\n\r\n";
+
+/// A server that is tired of an idle connection says 408.
+#[tokio::test]
+async fn f1_an_unsolicited_408_that_is_seen_first_proves_that_nothing_was_sent() {
+    let stale = Stale {
+        last_words: GOODBYE,
+        ..Stale::FIN
+    };
+    let (outcome, read) = stale.outcome().await;
+    let Outcome::Failure(failure) = outcome else {
+        panic!("{outcome:?}")
+    };
+    assert_eq!(failure.evidence(), Evidence::NotSent, "{failure}");
     assert_eq!(read, 0);
+}
+
+/// The client takes it for the answer to a request that was never read.
+#[tokio::test]
+async fn f1b_an_unsolicited_408_that_is_seen_later_is_an_answer() {
+    let stale = Stale {
+        last_words: GOODBYE,
+        sees: Sees::OnceItWrote,
+        ..Stale::FIN
+    };
+    assert_eq!(stale.outcome().await, (Outcome::Answer(408), 0));
 }
 
 /// A wrapped empty body keeps a GET clean.

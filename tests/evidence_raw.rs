@@ -6,11 +6,8 @@
 #[path = "support/wire/mod.rs"]
 mod wire;
 
-use std::future::ready;
 use std::io;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::{Method, Request, Response};
@@ -21,6 +18,7 @@ use tower::{ServiceExt, service_fn};
 use tower_http_retry::{BoxError, Evidence, Failure, FailureKind, ReplayBody};
 use wire::body::{Step, Steps, sized_steps};
 use wire::h2::{self, H2};
+use wire::memory::{self, InMemory};
 use wire::row::{ask, layer, request, with_body};
 use wire::via::{Below, Via, below, hyper_builder};
 use wire::{Server, h1, nobody, pause};
@@ -45,56 +43,14 @@ async fn connection(server: &Server) -> Below {
 
 const SHOP: &str = "http://shop.example/";
 
-/// A connection in memory, so that what comes first is ours to say.
-struct InMemory<T>(TokioIo<T>);
-
-/// hyper-util's client, over this one connection.
+/// The client alone, over this one connection in memory.
 fn over<T>(io: T) -> Below
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let io = Arc::new(Mutex::new(Some(InMemory(TokioIo::new(io)))));
-    let connector = service_fn(move |_: http::Uri| {
-        let io = io.lock().unwrap().take();
-        ready(io.ok_or(io::Error::from(io::ErrorKind::ConnectionRefused)))
-    });
     let mut builder = hyper_builder();
     builder.retry_canceled_requests(false);
-    below(builder.build::<_, ReplayBody>(connector))
-}
-
-impl<T: AsyncRead + Unpin> hyper::rt::Read for InMemory<T> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: hyper::rt::ReadBufCursor<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(cx, buffer)
-    }
-}
-
-impl<T: AsyncWrite + Unpin> hyper::rt::Write for InMemory<T> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(cx)
-    }
-}
-
-impl<T> hyper_util::client::legacy::connect::Connection for InMemory<T> {
-    fn connected(&self) -> hyper_util::client::legacy::connect::Connected {
-        hyper_util::client::legacy::connect::Connected::new()
-    }
+    below(memory::over(&builder, [InMemory::new(io)]))
 }
 
 /// Resets every stream with REFUSED_STREAM, after this many bytes of an answer.

@@ -19,7 +19,6 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -34,6 +33,7 @@ use tower_http_retry::{
     Backoff, Discard, Drain, Error, ReplayBody, ResponseBody, Retry, RetryDenied, RetryLayer,
     StandardPolicy,
 };
+use wire::clock::{StoppedClock, settle};
 use wire::h2::{CANCEL, END_STREAM, H2};
 use wire::row::request;
 use wire::via::{Below, Down, Via};
@@ -183,20 +183,6 @@ impl Script {
     }
 }
 
-/// Time that moves only when it is told to, though sockets are waited for: paused time does not run
-/// ahead while a blocking task does. It runs on when the test is over, or its patience.
-struct StoppedClock {
-    _running: mpsc::Sender<()>,
-}
-
-impl StoppedClock {
-    fn new() -> Self {
-        let (running, over) = mpsc::channel::<()>();
-        tokio::task::spawn_blocking(move || over.recv_timeout(PATIENCE));
-        Self { _running: running }
-    }
-}
-
 type Answer = Result<Response<ResponseBody<Down>>, Error>;
 
 /// All calls through one client, one at a time.
@@ -247,13 +233,6 @@ where
     });
     patiently(reached).await;
     settle().await;
-}
-
-/// Nothing here waits for a socket: the connection goes back to its pool, or is dropped.
-async fn settle() {
-    for _ in 0..100 {
-        tokio::task::yield_now().await;
-    }
 }
 
 async fn is_ok(answer: impl Future<Output = Answer>) {

@@ -10,18 +10,22 @@
 )]
 
 pub(crate) mod body;
+pub(crate) mod clock;
 pub(crate) mod h1;
 pub(crate) mod h2;
+pub(crate) mod memory;
 pub(crate) mod row;
 pub(crate) mod via;
 
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 /// Longer than anything here takes.
@@ -92,7 +96,7 @@ impl Drop for Server {
 
 /// What a server read.
 #[derive(Clone, Default)]
-pub(crate) struct Ledger(Arc<Mutex<Entry>>);
+pub(crate) struct Ledger(Arc<(Mutex<Entry>, Notify)>);
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Entry {
@@ -109,15 +113,35 @@ pub(crate) struct Entry {
     pub(crate) head: String,
     /// RST_STREAM frames over HTTP/2, by their error code.
     pub(crate) resets: Vec<u32>,
+    /// Connections that were read to their end.
+    pub(crate) ended: usize,
 }
 
 impl Ledger {
     pub(crate) fn note(&self, note: impl FnOnce(&mut Entry)) {
-        note(&mut self.0.lock().unwrap());
+        note(&mut self.0.0.lock().unwrap());
+        self.0.1.notify_waiters();
     }
 
     pub(crate) fn now(&self) -> Entry {
-        self.0.lock().unwrap().clone()
+        self.0.0.lock().unwrap().clone()
+    }
+
+    /// Waits until the server has seen so much, or for as long as patience lasts.
+    pub(crate) async fn until(&self, enough: impl Fn(&Entry) -> bool) -> Entry {
+        let seen = async {
+            let mut noted = pin!(self.0.1.notified());
+            loop {
+                noted.as_mut().enable();
+                if enough(&self.now()) {
+                    return;
+                }
+                noted.as_mut().await;
+                noted.set(self.0.1.notified());
+            }
+        };
+        let _ = tokio::time::timeout(PATIENCE, seen).await;
+        self.now()
     }
 }
 
@@ -144,6 +168,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Peer<T> {
     pub(crate) async fn drain(&mut self) {
         let mut buffer = [0; 16 * 1024];
         while self.read(&mut buffer).await.is_some() {}
+        self.ledger.note(|entry| entry.ended += 1);
     }
 
     /// Closes in order, so that the client reads everything that was written.

@@ -13,7 +13,7 @@ use tower_http_retry::{
 };
 
 use super::via::{Below, Down, Via};
-use super::{Entry, PATIENCE, Server, pause};
+use super::{Entry, Ledger, PATIENCE, Server};
 
 /// What the server read of each attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,8 +88,8 @@ impl Row {
             for method in self.methods() {
                 let server = start();
                 let url = server.url();
-                let entry = || server.ledger.now();
-                self.ask(&format!("{via:?}"), via.service(), method, &url, entry)
+                let via_name = format!("{via:?}");
+                self.ask(&via_name, via.service(), method, &url, &server.ledger)
                     .await;
             }
         }
@@ -98,18 +98,11 @@ impl Row {
     /// Over one service, at `url`.
     pub(crate) async fn at(&self, below: impl Fn() -> Below, url: &str) {
         for method in self.methods() {
-            self.ask("", below(), method, url, Entry::default).await;
+            self.ask("", below(), method, url, &Ledger::default()).await;
         }
     }
 
-    async fn ask(
-        &self,
-        via: &str,
-        below: Below,
-        method: Method,
-        url: &str,
-        entry: impl Fn() -> Entry,
-    ) {
+    async fn ask(&self, via: &str, below: Below, method: Method, url: &str, ledger: &Ledger) {
         let request = match self.body {
             Some(body) => with_body(&method, url, body()),
             None => request(&method, url),
@@ -126,19 +119,14 @@ impl Row {
         };
         // What the client wrote may still be on its way.
         let n = error.report().attempts().len();
-        for _ in 0..100 {
-            let Entry { heads, whole, .. } = entry();
-            let arrived = match self.reads {
+        let entry = ledger
+            .until(|entry| match self.reads {
                 Reads::Nothing | Reads::Varies => true,
-                Reads::Head => heads >= n,
-                Reads::Whole => whole >= n,
-            };
-            if arrived {
-                break;
-            }
-            pause(10).await;
-        }
-        self.check(&place, &method, &error, &entry());
+                Reads::Head => entry.heads >= n,
+                Reads::Whole => entry.whole >= n,
+            })
+            .await;
+        self.check(&place, &method, &error, &entry);
         assert_eq!(layer.contradictions(), 0, "{place}: {error}");
     }
 

@@ -1,0 +1,162 @@
+//! Connections in memory, for what sockets leave to chance: what comes first.
+
+use std::future::ready;
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+
+use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
+use hyper_util::client::legacy::connect::{Connected, Connection};
+use hyper_util::client::legacy::{Builder, Client};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tower::{Service, service_fn};
+use tower_http_retry::ReplayBody;
+
+/// The client's end of a connection.
+pub(crate) struct InMemory<T> {
+    io: TokioIo<T>,
+    sight: Sight,
+    resets: bool,
+}
+
+/// When the client sees what has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sees {
+    AtOnce,
+    /// Not when it looks the next time, but when it looks again.
+    AtTheSecondLook,
+    /// As if it were still on its way while the client writes.
+    OnceItWrote,
+}
+
+/// Says when.
+#[derive(Clone)]
+pub(crate) struct Sight(Arc<Mutex<(Sees, Option<Waker>)>>);
+
+impl Sight {
+    pub(crate) fn set(&self, sees: Sees) {
+        self.0.lock().unwrap().0 = sees;
+    }
+
+    /// Whether there is anything to see.
+    fn look(&self, cx: &Context<'_>) -> bool {
+        let (sees, waker) = &mut *self.0.lock().unwrap();
+        match *sees {
+            Sees::AtOnce => true,
+            Sees::AtTheSecondLook => {
+                *sees = Sees::AtOnce;
+                false
+            }
+            Sees::OnceItWrote => {
+                *waker = Some(cx.waker().clone());
+                false
+            }
+        }
+    }
+
+    fn wrote(&self) {
+        let (sees, waker) = &mut *self.0.lock().unwrap();
+        if let Sees::OnceItWrote = sees {
+            *sees = Sees::AtOnce;
+        }
+        if let Some(waker) = waker.take() {
+            waker.wake();
+        }
+    }
+}
+
+impl<T> InMemory<T> {
+    pub(crate) fn new(io: T) -> Self {
+        Self {
+            io: TokioIo::new(io),
+            sight: Sight(Arc::new(Mutex::new((Sees::AtOnce, None)))),
+            resets: false,
+        }
+    }
+
+    /// Its end looks like a reset.
+    pub(crate) fn resets(mut self) -> Self {
+        self.resets = true;
+        self
+    }
+
+    pub(crate) fn sight(&self) -> Sight {
+        self.sight.clone()
+    }
+}
+
+/// hyper-util's client over these connections, one after the other; then connecting fails.
+pub(crate) fn over<T>(
+    builder: &Builder,
+    connections: impl IntoIterator<Item = InMemory<T>>,
+) -> Client<
+    impl Service<
+        http::Uri,
+        Response = InMemory<T>,
+        Error = io::Error,
+        Future = std::future::Ready<io::Result<InMemory<T>>>,
+    > + Clone
+    + Send
+    + Sync
+    + 'static,
+    ReplayBody,
+>
+where
+    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let mut connections: Vec<_> = connections.into_iter().collect();
+    connections.reverse();
+    let connections = Arc::new(Mutex::new(connections));
+    builder.build(service_fn(move |_: http::Uri| {
+        let connection = connections.lock().unwrap().pop();
+        ready(connection.ok_or(io::Error::from(io::ErrorKind::ConnectionRefused)))
+    }))
+}
+
+impl<T: AsyncRead + Unpin> Read for InMemory<T> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        mut buffer: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        if !self.sight.look(cx) {
+            return Poll::Pending;
+        }
+        let mut bytes = vec![0; buffer.remaining().min(16 * 1024)];
+        let mut read = ReadBuf::new(&mut bytes);
+        std::task::ready!(Pin::new(&mut self.io).poll_read(cx, read.unfilled()))?;
+        if read.filled().is_empty() && self.resets {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+        }
+        buffer.put_slice(read.filled());
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<T: AsyncWrite + Unpin> Write for InMemory<T> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = std::task::ready!(Pin::new(&mut self.io).poll_write(cx, bytes));
+        self.sight.wrote();
+        Poll::Ready(written)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}
+
+impl<T> Connection for InMemory<T> {
+    fn connected(&self) -> Connected {
+        Connected::new()
+    }
+}

@@ -1,6 +1,6 @@
 //! Evidence §2.1: before a request exists on a connection.
 #![cfg(all(feature = "hyper", feature = "reqwest"))]
-#![allow(clippy::unwrap_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
 #[path = "support/wire/mod.rs"]
 mod wire;
@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use http::{Method, Version};
 use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::proxy::Tunnel;
 use tower_http_retry::{Error, Evidence, Failure, FailureKind, HyperService, ReqwestService};
 use wire::row::{Reads, Row, ask, ask_all, layer, request};
 use wire::via::{Below, Via, below, hyper_builder, reqwest_builder};
@@ -95,22 +96,20 @@ async fn a3_a_connect_timeout_is_not_sent() {
 /// The error is the same as after the whole request was sent (B11); the witness tells.
 #[tokio::test]
 async fn a3t_a_total_timeout_while_connecting_is_not_sent() {
+    let builder = || reqwest_builder().timeout(Duration::from_millis(50));
+    times_out("A3t", || ReqwestService::build(builder()).unwrap()).await;
+}
+
+#[tokio::test]
+async fn a3r_a_read_timeout_while_connecting_is_not_sent() {
+    let builder = || reqwest_builder().read_timeout(Duration::from_millis(50));
+    times_out("A3r", || ReqwestService::build(builder()).unwrap()).await;
+}
+
+async fn times_out(id: &'static str, client: impl Fn() -> ReqwestService) {
     let full = Full::new().await;
-    let row = Row::new(
-        "A3t",
-        Reads::Nothing,
-        &not_sent(FailureKind::ResponseTimeout),
-    );
-    let total = || {
-        let builder = reqwest_builder().timeout(Duration::from_millis(50));
-        below(ReqwestService::build(builder).unwrap())
-    };
-    row.at(total, &full.url()).await;
-    let reading = || {
-        let builder = reqwest_builder().read_timeout(Duration::from_millis(50));
-        below(ReqwestService::build(builder).unwrap())
-    };
-    row.at(reading, &full.url()).await;
+    let row = Row::new(id, Reads::Nothing, &not_sent(FailureKind::ResponseTimeout));
+    row.at(|| below(client()), &full.url()).await;
 }
 
 /// No error of the client exists; the witness tells.
@@ -224,32 +223,90 @@ async fn a7b_versions_that_the_client_does_not_speak_are_not_sent() {
     }
 }
 
-/// Whatever the proxy says, the request never left for the origin.
+/// Over a proxy, to an origin that takes a tunnel.
+fn tunnelled(proxy: &Server) -> [(Below, &'static str); 2] {
+    let proxy = format!("http://{}", proxy.addr);
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    let tunnel = Tunnel::new(proxy.parse().unwrap(), tcp);
+    let hyper = HyperService::new(hyper_builder().build(tunnel));
+    let builder = reqwest_builder().proxy(reqwest::Proxy::all(proxy).unwrap());
+    let reqwest = ReqwestService::build(builder).unwrap();
+    [
+        (below(hyper), "http://shop.example:80/"),
+        (below(reqwest), "https://shop.example/"),
+    ]
+}
+
+/// Whatever the proxy says, the request never left for the origin. One that wants credentials will
+/// say so again.
 #[tokio::test]
 async fn a10_a_tunnel_that_the_proxy_refuses_is_not_sent() {
-    let row = Row::new("A10", Reads::Head, &not_sent(FailureKind::Connect));
-    for refusal in ["HTTP/1.1 502 Bad Gateway\r\n\r\n", ""] {
-        for method in [Method::POST, Method::GET] {
-            let server = Server::start(move |mut peer, _| async move {
-                let head = peer.head().await.unwrap();
-                assert!(head.text.starts_with("CONNECT "), "{}", head.text);
-                peer.write(refusal).await;
-                peer.fin().await;
-            });
-            let mut tcp = HttpConnector::new();
-            tcp.enforce_http(false);
-            let proxy = server.url().parse().unwrap();
-            let tunnel = hyper_util::client::legacy::connect::proxy::Tunnel::new(proxy, tcp);
-            let below = below(HyperService::new(hyper_builder().build(tunnel)));
-            let layer = layer(2);
-            let error = ask(&layer, below, request(&method, "http://shop.example:80/"))
-                .await
-                .unwrap_err();
-            let mut entry = server.ledger.now();
-            assert_eq!((entry.heads, entry.body), (2, 0), "only CONNECT: {error}");
-            entry.heads = 0;
-            Row::new(row.id, Reads::Nothing, &row.post).check("A10", &method, &error, &entry);
+    for (refusal, kind) in [
+        ("HTTP/1.1 502 Bad Gateway\r\n\r\n", FailureKind::Connect),
+        ("HTTP/1.1 403 Forbidden\r\n\r\n", FailureKind::Connect),
+        (
+            "HTTP/1.1 407 Proxy Authentication Required\r\n\r\n",
+            FailureKind::Rejected,
+        ),
+        ("HTTP/1.1 30", FailureKind::Connect),
+        ("nonsense\r\n\r\n", FailureKind::Connect),
+        ("", FailureKind::Connect),
+    ] {
+        for client in 0..2 {
+            for method in [Method::POST, Method::GET] {
+                let server = Server::start(move |mut peer, _| async move {
+                    let head = peer.head().await.unwrap();
+                    assert!(head.text.starts_with("CONNECT "), "{}", head.text);
+                    peer.write(refusal).await;
+                    peer.fin().await;
+                });
+                let (below, url) = tunnelled(&server)[client].clone();
+                let layer = layer(2);
+                let error = ask(&layer, below, request(&method, url)).await.unwrap_err();
+                let mut entry = server.ledger.now();
+                let attempts = error.report().attempts().len();
+                assert_eq!(attempts, if kind.is_permanent() { 1 } else { 2 });
+                assert_eq!((entry.heads, entry.body), (attempts, 0), "only CONNECT");
+                entry.heads = 0;
+                let place = format!("A10 {refusal:?} {url} {method}");
+                let row = Row::new("A10", Reads::Nothing, &not_sent(kind));
+                row.check(&place, &method, &error, &entry);
+                assert_eq!(layer.contradictions(), 0);
+            }
         }
+    }
+}
+
+/// Without a tunnel the proxy answers in the origin's place, and is judged like it.
+#[tokio::test]
+async fn a10h_what_a_proxy_says_of_plain_http_is_an_answer() {
+    for (method, status, attempts) in [
+        (Method::GET, 502, 2),
+        (Method::POST, 502, 1),
+        (Method::GET, 407, 1),
+        (Method::POST, 407, 1),
+    ] {
+        let server = Server::start(move |mut peer, _| async move {
+            while let Some(head) = peer.request().await {
+                assert!(head.text.contains(" http://shop.example/ HTTP/1.1"));
+                peer.write(format!("HTTP/1.1 {status} No\r\ncontent-length: 0\r\n\r\n"))
+                    .await;
+            }
+        });
+        let proxy = reqwest::Proxy::http(format!("http://{}", server.addr)).unwrap();
+        let below = below(ReqwestService::build(reqwest_builder().proxy(proxy)).unwrap());
+        let request = request(&method, "http://shop.example/");
+        let answer = ask(&layer(2), below, request).await;
+        // A 502 may stand for an origin that executed it.
+        if status == 502 && method == Method::POST {
+            let error = answer.unwrap_err();
+            assert_eq!(error.evidence(), Evidence::ResponseReceived, "{error}");
+            assert!(error.is_ambiguous(), "{error}");
+        } else {
+            assert_eq!(answer.unwrap().status(), status);
+        }
+        assert_eq!(server.ledger.now().whole, attempts, "{method} {status}");
     }
 }
 

@@ -5,11 +5,13 @@
 #[path = "support/wire/mod.rs"]
 mod wire;
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::{Method, StatusCode};
 use http_body_util::BodyExt;
 use tokio::io::AsyncWriteExt;
+use tokio::task::AbortHandle;
 use tokio::time::advance;
 use tower_http_retry::{
     BoxError, Error, Evidence, Failure, FailureKind, HyperService, ReplayBody, ReqwestService,
@@ -444,47 +446,72 @@ async fn b19_a_request_body_that_panics_is_unknown_and_permanent() {
         .await;
 }
 
+/// Runs the client's connections, until they vanish.
+#[derive(Clone)]
+struct Doomed {
+    runtime: tokio::runtime::Handle,
+    tasks: Arc<Mutex<Vec<AbortHandle>>>,
+}
+
+impl<F> hyper::rt::Executor<F> for Doomed
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    fn execute(&self, future: F) {
+        let task = self.runtime.spawn(future);
+        self.tasks.lock().unwrap().push(task.abort_handle());
+    }
+}
+
 /// `is_user()`, though the user did nothing.
-#[tokio::test]
-async fn r3_a_runtime_that_vanishes_is_unknown_and_transient() {
+async fn vanishes(with_its_runtime: bool) {
     for method in [Method::POST, Method::GET] {
         let server = silent();
-        let doomed = tokio::runtime::Builder::new_multi_thread()
+        let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
             .build()
             .unwrap();
-        #[derive(Clone)]
-        struct On(tokio::runtime::Handle);
-        impl<F> hyper::rt::Executor<F> for On
-        where
-            F: Future + Send + 'static,
-            F::Output: Send + 'static,
-        {
-            fn execute(&self, future: F) {
-                self.0.spawn(future);
-            }
-        }
-        let client = hyper_util::client::legacy::Client::builder(On(doomed.handle().clone()));
+        let doomed = Doomed {
+            runtime: runtime.handle().clone(),
+            tasks: Arc::default(),
+        };
+        let client = hyper_util::client::legacy::Client::builder(doomed.clone());
         let below = below(HyperService::new(client.build_http()));
-        let ledger = server.ledger.clone();
-        let killing = tokio::spawn(async move {
-            while ledger.now().whole == 0 {
-                pause(5).await;
+        let vanish = async {
+            server.ledger.until(|entry| entry.whole > 0).await;
+            if with_its_runtime {
+                runtime.shutdown_background();
+                return None;
             }
-            doomed.shutdown_background();
-        });
+            let tasks = doomed.tasks.lock().unwrap();
+            tasks.iter().for_each(AbortHandle::abort);
+            Some(runtime)
+        };
         let layer = layer(1);
-        let error = ask(&layer, below, request(&method, &server.url()))
-            .await
-            .unwrap_err();
-        killing.await.unwrap();
+        let asked = ask(&layer, below, request(&method, &server.url()));
+        let (answer, runtime) = tokio::join!(asked, vanish);
+        let error = answer.unwrap_err();
         let failure = *error.failure().unwrap();
         assert_eq!(failure.evidence(), Evidence::SentNoResponse, "{error:?}");
         assert!(!failure.kind().is_permanent(), "{error:?}");
         assert_eq!(error.is_ambiguous(), method == Method::POST);
         assert_eq!(layer.contradictions(), 0);
+        if let Some(runtime) = runtime {
+            runtime.shutdown_background();
+        }
     }
+}
+
+#[tokio::test]
+async fn r3_a_runtime_that_vanishes_is_unknown_and_transient() {
+    vanishes(true).await;
+}
+
+#[tokio::test]
+async fn r10_a_connection_task_that_vanishes_is_unknown_and_transient() {
+    vanishes(false).await;
 }
 
 /// The client would send three bytes and drop the rest in silence.
@@ -629,9 +656,10 @@ impl Stale {
         let sight = first.sight();
         let (second, mut fresh) = pair();
         tokio::spawn(async move {
-            fresh.request().await?;
-            fresh.write(h1::OK).await;
-            Some(fresh.drain().await)
+            if fresh.request().await.is_some() {
+                fresh.write(h1::OK).await;
+                fresh.drain().await;
+            }
         });
         let mut builder = hyper_builder();
         builder.retry_canceled_requests(self.repeats);

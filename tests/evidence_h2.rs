@@ -248,6 +248,21 @@ async fn d3_go_away_below_the_stream_is_not_sent_where_the_body_was_polled() {
         .await;
 }
 
+/// The connection ends right behind it.
+#[tokio::test]
+async fn d3c_go_away_below_the_stream_and_a_close_is_the_same() {
+    let row = Row::new("D3c", Reads::Whole, &not_sent(FailureKind::GoAway));
+    row.get(&sent(FailureKind::GoAway))
+        .promised()
+        .over(&Via::H2, || {
+            serving(|mut peer, _| async move {
+                peer.go_away(0, h2::NO_ERROR).await;
+                peer.fin().await;
+            })
+        })
+        .await;
+}
+
 #[tokio::test]
 async fn d5_go_away_below_the_stream_is_not_sent_for_any_reason() {
     let row = Row::new("D5", Reads::Whole, &not_sent(FailureKind::GoAway));
@@ -270,6 +285,19 @@ async fn d4_go_away_at_the_stream_and_a_close_is_unknown() {
         })
         .await;
     }
+}
+
+/// What a server says first that shuts down in order: it names no stream yet.
+#[tokio::test]
+async fn d4m_go_away_above_every_stream_and_a_close_is_unknown() {
+    let row = Row::new("D4m", Reads::Whole, &LOST);
+    row.over(&Via::H2, || {
+        serving(|mut peer, _| async move {
+            peer.go_away(i32::MAX.unsigned_abs(), h2::NO_ERROR).await;
+            peer.fin().await;
+        })
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -311,6 +339,37 @@ async fn d6l_a_frame_that_breaks_the_rules_is_unknown_and_permanent() {
         })
     })
     .await;
+}
+
+/// Neither client checks what the peer said that it takes: whether it is too large, its answer tells.
+#[tokio::test]
+async fn d10_request_headers_above_what_the_peer_takes_are_sent_anyway() {
+    const MAX_HEADER_LIST_SIZE: u16 = 6;
+    for via in Via::H2 {
+        let server = Server::start(|peer, _| async move {
+            let settings = [(MAX_HEADER_LIST_SIZE, 100)];
+            let mut peer = H2::accept_with(peer, &settings).await.unwrap();
+            while let Some(id) = peer.request().await {
+                peer.ok(id).await;
+            }
+        });
+        let below = via.service();
+        // The settings are there before the first answer.
+        for large in ["", &"x".repeat(4000)] {
+            let before = server.ledger.now().bytes;
+            let mut request = request(&Method::POST, &server.url());
+            let value = large.parse().unwrap();
+            request.headers_mut().insert("x-large", value);
+            let layer = layer(2);
+            let response = ask(&layer, below.clone(), request).await.unwrap();
+            assert_eq!(read(response).await.unwrap(), "ok");
+            // Huffman coded, an "x" takes 7 bits.
+            assert!(server.ledger.now().bytes - before > large.len() * 7 / 8);
+            assert_eq!(layer.contradictions(), 0);
+        }
+        let entry = server.ledger.now();
+        assert_eq!((entry.connections, entry.whole), (1, 2));
+    }
 }
 
 #[tokio::test]
@@ -436,6 +495,28 @@ async fn d11n_a_clean_end_short_of_content_length_is_partial() {
         peer.drain().await;
     })
     .await;
+}
+
+/// Without a length nobody can tell it from a whole one.
+#[tokio::test]
+async fn d11g_a_clean_end_without_a_length_looks_whole() {
+    for via in Via::H2 {
+        for resets in [true, false] {
+            let server = serving(move |mut peer, id| async move {
+                peer.respond_without_length(id).await;
+                peer.data(id, b"four", 0).await;
+                if resets {
+                    peer.reset(id, h2::NO_ERROR).await;
+                } else {
+                    peer.go_away(0, h2::NO_ERROR).await;
+                }
+                peer.drain().await;
+            });
+            let request = request(&Method::GET, &server.url());
+            let response = ask(&layer(2), via.service(), request).await.unwrap();
+            assert_eq!(read(response).await.unwrap(), "four", "{via:?}");
+        }
+    }
 }
 
 #[tokio::test]

@@ -9,19 +9,49 @@ fn read(path: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
 }
 
-/// The ids in the first column of the page's tables: a letter and a digit begin each.
-fn rows() -> BTreeSet<String> {
+/// Every experiment that was made, of those that the page tells of.
+const EXPERIMENTS: &str = "
+    A1 A2 A3 A3t A3r A3o A4a A4b A4c A4d A4e A4f A4g A5 A5b A6 A6r A6u A6l A6h A7 A7b A8 A10 A10h
+    B1 B2 B2d B3 B3p B4 B5 B5f B5e B6 B6h B6r B7 B8 B8z B9 B9m B10 B11 B11b B12 B12n B13 B13c B14
+    B16 B16i B16s B16t B16z B17 B18 B19 C1 C2 C3
+    D1 D1x D3 D3c D4 D4g D4m D4o D5 D5b D5c D5d D6 D6l D6r D7 D8 D8p D8r D8s D9 D10 D10r
+    D11 D11c D11e D11g D11h D11m D11n D12 D13 D14 D16 D17 D18 D20
+    E1 E2 E3 E4 E4b E5 E6 E7 E8 F1 F1b F2 F3 F4 F5 G1 G2 G3 G4
+    R1 R2 R3 R4 R5 R6 R7 R8 R8b R9 R10 R11";
+
+fn experiments() -> BTreeSet<String> {
+    let ids = EXPERIMENTS.split_whitespace();
+    ids.map(str::to_lowercase).collect()
+}
+
+/// The ids in the first column of the page's tables: a letter and a digit begin each. The first of a
+/// row is that of its test, the others are variants.
+fn ids_of(tables: &str) -> Vec<Vec<String>> {
     let is_id = |cell: &str| {
         let mut chars = cell.chars();
         chars.next().is_some_and(|c| c.is_ascii_uppercase())
             && chars.next().is_some_and(|c| c.is_ascii_digit())
     };
-    read("docs/evidence.md")
+    tables
         .lines()
         .filter_map(|line| line.strip_prefix("| ")?.split(" |").next())
         .filter(|cell| is_id(cell))
-        .map(str::to_lowercase)
+        .map(|cell| cell.to_lowercase().split(", ").map(str::to_owned).collect())
         .collect()
+}
+
+/// The rows of the table.
+fn rows() -> Vec<Vec<String>> {
+    let page = read("docs/evidence.md");
+    ids_of(page.split_once(WITHOUT_A_TEST).unwrap().0)
+}
+
+const WITHOUT_A_TEST: &str = "### Without a test";
+
+/// Experiments that have a reason instead.
+fn reasons() -> Vec<Vec<String>> {
+    let page = read("docs/evidence.md");
+    ids_of(page.split_once(WITHOUT_A_TEST).unwrap().1)
 }
 
 /// The first words of the names of the tests.
@@ -51,15 +81,37 @@ fn tests() -> BTreeSet<String> {
 
 #[test]
 fn every_row_has_a_test() {
-    let (rows, tests) = (rows(), tests());
+    let rows: BTreeSet<_> = rows().into_iter().map(|ids| ids[0].clone()).collect();
     assert!(rows.len() > 80, "{}", rows.len());
+    let tests = tests();
     let missing: Vec<_> = rows.difference(&tests).collect();
     assert!(missing.is_empty(), "rows without a test: {missing:?}");
 }
 
 #[test]
+fn every_experiment_has_a_row_or_a_reason_and_only_one() {
+    let mut told = BTreeSet::new();
+    for id in rows().into_iter().chain(reasons()).flatten() {
+        assert!(told.insert(id.clone()), "told twice: {id}");
+    }
+    let experiments = experiments();
+    let untold: Vec<_> = experiments.difference(&told).collect();
+    assert!(untold.is_empty(), "neither row nor reason: {untold:?}");
+    let unknown: Vec<_> = told.difference(&experiments).collect();
+    assert!(unknown.is_empty(), "no such experiment: {unknown:?}");
+}
+
+#[test]
+fn what_has_a_test_needs_no_reason() {
+    let tests = tests();
+    for id in reasons().into_iter().flatten() {
+        assert!(!tests.contains(&id), "{id}");
+    }
+}
+
+#[test]
 fn every_test_of_a_row_has_its_row() {
-    let rows = rows();
+    let rows: BTreeSet<_> = rows().into_iter().flatten().collect();
     let is_id = |name: &&String| name.chars().nth(1).is_some_and(|c| c.is_ascii_digit());
     // A handshake that works is no row.
     let tests: BTreeSet<_> = tests().into_iter().filter(|name| name != "a4").collect();

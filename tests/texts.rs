@@ -168,7 +168,7 @@ fn a_failure_names_its_kind_and_its_evidence() {
             FailureKind::Protocol,
             "protocol not spoken or not supported",
         ),
-        (FailureKind::Rejected, "rejected by the caller's rules"),
+        (FailureKind::Rejected, "rejected on the caller's side"),
         (FailureKind::InvalidRequest, "invalid request"),
         (FailureKind::RequestBody, "request body failed"),
         (

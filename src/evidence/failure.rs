@@ -107,7 +107,7 @@ pub enum FailureKind {
     DeadlineReached,
     /// The protocol is not supported, or not spoken by the peer. Permanent.
     Protocol,
-    /// Rejected by the caller's own rules. Permanent.
+    /// Rejected on the caller's side: by its own rules, or by a proxy that wants credentials. Permanent.
     Rejected,
     /// The request or its URI is invalid. Permanent.
     InvalidRequest,
@@ -175,7 +175,7 @@ impl fmt::Display for FailureKind {
             Self::ResponseTimeout => "no response headers in time",
             Self::DeadlineReached => "deadline reached",
             Self::Protocol => "protocol not spoken or not supported",
-            Self::Rejected => "rejected by the caller's rules",
+            Self::Rejected => "rejected on the caller's side",
             Self::InvalidRequest => "invalid request",
             Self::RequestBody => "request body failed",
             Self::BodyChanged => "request body changed between attempts",

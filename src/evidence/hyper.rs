@@ -113,12 +113,16 @@ pub(super) fn is_connect(error: &StdErr) -> bool {
 /// Why there is no connection. `known` is what a look at the causes came to.
 pub(super) fn connect_kind(error: &StdErr, known: Option<FailureKind>) -> FailureKind {
     let says = |start: &str| causes(error).any(|cause| cause.to_string().starts_with(start));
-    // hyper-util tells these two only in words.
+    // hyper-util tells these only in words.
     if says("dns error") {
         return FailureKind::Dns;
     }
     if says("invalid URL") {
         return FailureKind::InvalidRequest;
+    }
+    // It will say so again, until the caller gives it other credentials (evidence A10).
+    if says("tunnel error: proxy authorization required") {
+        return FailureKind::Rejected;
     }
     match known {
         Some(FailureKind::ResponseTimeout) => FailureKind::ConnectTimeout,

@@ -146,6 +146,10 @@ impl<T: AsyncRead + AsyncWrite + Unpin> H2<T> {
         self.send(HEADERS, END_HEADERS, id, &block).await;
     }
 
+    pub(crate) async fn respond_without_length(&mut self, id: u32) {
+        self.send(HEADERS, END_HEADERS, id, &[0x88]).await;
+    }
+
     /// A head without an end, and 103 instead of 200.
     pub(crate) async fn early_hints(&mut self, id: u32) {
         let block = [0x08, 3, b'1', b'0', b'3'];

@@ -1,6 +1,7 @@
 //! Connections in memory, for what sockets leave to chance: what comes first.
 
-use std::future::ready;
+use std::collections::VecDeque;
+use std::future::{Ready, ready};
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -11,7 +12,7 @@ use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::client::legacy::{Builder, Client};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tower::{Service, service_fn};
+use tower::Service;
 use tower_http_retry::ReplayBody;
 
 /// The client's end of a connection.
@@ -91,28 +92,36 @@ impl<T> InMemory<T> {
 pub(crate) fn over<T>(
     builder: &Builder,
     connections: impl IntoIterator<Item = InMemory<T>>,
-) -> Client<
-    impl Service<
-        http::Uri,
-        Response = InMemory<T>,
-        Error = io::Error,
-        Future = std::future::Ready<io::Result<InMemory<T>>>,
-    > + Clone
-    + Send
-    + Sync
-    + 'static,
-    ReplayBody,
->
+) -> Client<Connections<T>, ReplayBody>
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let mut connections: Vec<_> = connections.into_iter().collect();
-    connections.reverse();
-    let connections = Arc::new(Mutex::new(connections));
-    builder.build(service_fn(move |_: http::Uri| {
-        let connection = connections.lock().unwrap().pop();
-        ready(connection.ok_or(io::Error::from(io::ErrorKind::ConnectionRefused)))
-    }))
+    let connections = connections.into_iter().collect();
+    builder.build(Connections(Arc::new(Mutex::new(connections))))
+}
+
+/// The connector. Of clones each takes from the same ones.
+pub(crate) struct Connections<T>(Arc<Mutex<VecDeque<InMemory<T>>>>);
+
+impl<T> Clone for Connections<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<T> Service<http::Uri> for Connections<T> {
+    type Response = InMemory<T>;
+    type Error = io::Error;
+    type Future = Ready<io::Result<InMemory<T>>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: http::Uri) -> Self::Future {
+        let connection = self.0.lock().unwrap().pop_front();
+        ready(connection.ok_or(io::ErrorKind::ConnectionRefused.into()))
+    }
 }
 
 impl<T: AsyncRead + Unpin> Read for InMemory<T> {

@@ -868,7 +868,11 @@ async fn classifiers_go_before_the_built_in_ones() {
         .await
         .unwrap_err();
     assert_eq!(executed.load(Ordering::SeqCst), 1, "a duplicate of a POST");
-    assert!(error.is_ambiguous(), "{error}");
+    let Error::Ambiguous(doubt) = error else {
+        panic!("{error}")
+    };
+    let kind = doubt.failure().map(Failure::kind);
+    assert_eq!(kind, Some(FailureKind::Reset), "the classifier's word");
 }
 
 #[tokio::test(start_paused = true)]

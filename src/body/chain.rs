@@ -23,20 +23,14 @@ pub(super) struct Chain {
 
 impl Chain {
     pub(super) fn content(parts: impl IntoIterator<Item = ReplayBody>) -> Content {
-        let mut parts: VecDeque<Content> = parts.into_iter().map(part).collect();
-        let mark = parts.iter().map(Content::replayability).min();
-        match parts.pop_front() {
+        let parts: VecDeque<Content> = parts.into_iter().map(part).collect();
+        match parts.iter().map(Content::replayability).min() {
             None => Content::Empty(Replayability::Replayable),
-            Some(only) if parts.is_empty() => only,
-            Some(first) => {
-                parts.push_front(first);
-                let mark = mark.unwrap_or(Replayability::Replayable);
-                Content::Chain(Box::new(Self {
-                    mark,
-                    parts,
-                    trailers: None,
-                }))
-            }
+            Some(mark) => Content::Chain(Box::new(Self {
+                mark,
+                parts,
+                trailers: None,
+            })),
         }
     }
 

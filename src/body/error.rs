@@ -22,18 +22,12 @@ pub(super) enum Fault {
 }
 
 /// The error of a body's own source, shared: HTTP/2 clients lose it, so the call keeps a second handle.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub(super) struct SourceError(Arc<BoxError>);
 
 impl SourceError {
     pub(super) fn new(error: BoxError) -> Self {
         Self(Arc::new(error))
-    }
-}
-
-impl fmt::Debug for SourceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("SourceError").field(&self.0).finish()
     }
 }
 

@@ -120,3 +120,21 @@ impl EvidenceError {
         &self.failure
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::FailureKind;
+
+    #[test]
+    fn a_closure_is_a_classifier_and_so_is_a_shared_one() {
+        let failed = FailedAttempt::new(Phase::Call, None, BodyTrace::default());
+        let failure = Failure::not_sent(FailureKind::Dns);
+        let classifier = move |_: &FailedAttempt<'_>| Some(failure);
+        assert_eq!(Classify::classify(&classifier, &failed), Some(failure));
+        let shared = Arc::new(classifier);
+        assert_eq!(Classify::classify(&shared, &failed), Some(failure));
+    }
+}

@@ -35,7 +35,7 @@ pub(super) fn kind(error: &StdErr) -> Option<FailureKind> {
         Some(FailureKind::Protocol)
     } else if error.is_go_away() {
         Some(FailureKind::GoAway)
-    } else if error.is_reset() && error.is_remote() {
+    } else if error.is_reset() {
         Some(match error.reason() {
             Some(Reason::REFUSED_STREAM) => FailureKind::StreamRefused,
             Some(_) | None => FailureKind::Reset,

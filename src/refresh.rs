@@ -1,16 +1,23 @@
 //! A new credential after a 401.
 
 mod flight;
+#[cfg(all(loom_models, test))]
+mod loom_models;
 
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+#[cfg(not(all(loom_models, test)))]
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+#[cfg(all(loom_models, test))]
+use std::sync::{Arc, PoisonError, Weak};
 use std::task::{Context, Poll};
 
 use http::header::AUTHORIZATION;
 use http::{HeaderValue, request, response};
+#[cfg(all(loom_models, test))]
+use loom::sync::{Mutex, MutexGuard};
 
 use crate::BoxError;
 use crate::report::{SharedError, shared};
@@ -170,7 +177,7 @@ impl Refresher {
         self.hook.apply(credential, request);
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Credentials> {
+    fn lock(&self) -> MutexGuard<'_, Credentials> {
         // Nothing is left half done by a panic: every change below is one step.
         self.credentials
             .lock()
@@ -293,9 +300,14 @@ mod reentry {
 
     use super::Refresher;
 
+    #[cfg(not(all(loom_models, test)))]
     thread_local! {
         /// The addresses of those whose hooks are being polled, innermost last.
         static DRIVING: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+    }
+    #[cfg(all(loom_models, test))]
+    loom::thread_local! {
+        static DRIVING: RefCell<Vec<usize>> = RefCell::new(Vec::new());
     }
 
     /// Runs `poll`, which does not panic.

@@ -1,11 +1,19 @@
 //! One future that several calls wait for.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::mem;
 use std::pin::Pin;
+#[cfg(not(all(loom_models, test)))]
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
+#[cfg(not(all(loom_models, test)))]
+use std::sync::{Mutex, MutexGuard};
 use std::task::{Context, Poll, Wake, Waker};
+
+#[cfg(all(loom_models, test))]
+use loom::sync::atomic::{AtomicBool, Ordering};
+#[cfg(all(loom_models, test))]
+use loom::sync::{Mutex, MutexGuard};
 
 /// A future that is driven by whoever waits for it and is polled: there is no task behind it, and a
 /// call that goes away, or that nobody polls, leaves it to the others (behaviour §11).
@@ -92,7 +100,8 @@ struct Lounge {
 #[derive(Default)]
 struct Waiting {
     entered: u64,
-    wakers: HashMap<u64, Waker>,
+    /// Woken in the order in which they came.
+    wakers: BTreeMap<u64, Waker>,
 }
 
 impl Lounge {
@@ -114,7 +123,8 @@ impl Lounge {
     }
 
     fn call(&self) {
-        self.is_called.store(true, Ordering::Release);
+        // Not a store: all changes read the one before, so that none is lost between two of them.
+        self.is_called.swap(true, Ordering::AcqRel);
         let wakers = mem::take(&mut lock(&self.waiting).wakers);
         wakers.into_values().for_each(Waker::wake);
     }
@@ -139,7 +149,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom_models)))]
 mod tests {
     use std::sync::atomic::AtomicUsize;
     use std::thread;

@@ -38,6 +38,8 @@ pub(crate) struct Verdicts {
     pub(crate) untrue: u64,
     /// Bodies that arrived whole and were not what was sent.
     pub(crate) corrupted: u64,
+    /// Operations that were never executed, though nobody went away.
+    pub(crate) lost: u64,
     pub(crate) ambiguous: u64,
     /// Of those, the ones that the ledger shows as not executed: by what the server did last.
     pub(crate) imprecise: BTreeMap<String, u64>,
@@ -60,6 +62,7 @@ impl Verdicts {
             Answer::Status(_) => success && entry.executed == 0,
             Answer::Ambiguous(_) | Answer::Dropped => false,
         };
+        self.lost += u64::from(!success && entry.executed == 0 && answer != Answer::Dropped);
         self.duplicates += u64::from(duplicate);
         self.untrue += u64::from(untrue);
         self.corrupted += u64::from(entry.corrupted > 0);

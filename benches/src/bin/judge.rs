@@ -273,15 +273,16 @@ fn main() {
     let (calls, seed) = (setting("CALLS", 10_000), setting("SEED", 1));
     println!("{calls} calls each, seed {seed}\n");
     println!(
-        "| client | succeeded | duplicates | untrue answers | ambiguous | of which not executed |"
+        "| client | succeeded | never executed | duplicates | untrue answers | ambiguous | of which not executed |"
     );
-    println!("|---|---:|---:|---:|---:|---:|");
+    println!("|---|---:|---:|---:|---:|---:|---:|");
     let mut ours = 0;
     for (name, client) in candidates() {
         let verdicts = run(client, calls, seed);
         println!(
-            "| {name} | {:.1} % | {} | {} | {} | {} |",
+            "| {name} | {:.1} % | {:.1} % | {} | {} | {} | {} |",
             verdicts.succeeded as f64 * 100.0 / verdicts.calls as f64,
+            verdicts.lost as f64 * 100.0 / verdicts.calls as f64,
             verdicts.duplicates,
             verdicts.untrue,
             verdicts.ambiguous,

@@ -111,3 +111,41 @@ impl Record {
         self.frames = folded;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(frames: impl IntoIterator<Item = Bytes>) -> Record {
+        let mut record = Record::new(usize::MAX);
+        for data in frames {
+            assert!(record.push(&Frame::data(data)).is_ok());
+        }
+        record
+    }
+
+    fn bytes(len: usize) -> Bytes {
+        vec![7; len].into()
+    }
+
+    #[test]
+    fn small_frames_are_folded_once_they_weigh_more_than_their_bytes_and_what_is_free() {
+        // 512 of 64 are 16 KiB above their bytes.
+        assert_eq!(record(vec![bytes(32); 512]).len(), 512);
+        // Sixteen pieces of 1 KiB, and the frame that was one too many.
+        assert_eq!(record(vec![bytes(32); 513]).len(), 17);
+    }
+
+    #[test]
+    fn a_frame_of_a_pieces_size_is_shared_among_the_smallest() {
+        let piece = bytes(PIECE);
+        let small = || vec![bytes(1); 500];
+        let record = record([small(), vec![piece.clone()], small()].concat());
+        assert!(record.len() < 500);
+        let shared = |index| {
+            let frame: Frame<Bytes> = record.get(index).unwrap();
+            frame.data_ref().unwrap().as_ptr() == piece.as_ptr()
+        };
+        assert!((0..record.len()).any(shared));
+    }
+}

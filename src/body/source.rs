@@ -268,6 +268,19 @@ mod tests {
     }
 
     #[test]
+    fn few_bytes_are_offered_to_be_copied_and_more_are_shared() {
+        let offered = |body: &ReplayBody| body.few_bytes().map(<[u8]>::len);
+        for len in [0, 1, FEW, FEW + 1] {
+            let body = ReplayBody::bytes(vec![7; len]);
+            assert_eq!(offered(&body), (len <= FEW).then_some(len));
+            assert!(body.is_in_memory());
+        }
+        assert!(!ReplayBody::one_shot(Script::data(&["a"])).is_in_memory());
+        let (watched, _) = attempt(&mut ReplayBody::bytes("a").into_source());
+        assert_eq!(offered(&watched), None, "another layer would not see it");
+    }
+
+    #[test]
     fn a_one_shot_goes_out_again_until_an_attempt_polls_it() {
         let mut source = ReplayBody::one_shot(Script::data(&["a", "b"])).into_source();
         let (unread, _) = attempt(&mut source);

@@ -141,3 +141,108 @@ fn is_handshake(error: &StdErr) -> bool {
         .and_then(std::io::Error::get_ref)
         .is_some_and(|inner| inner.is::<std::io::Error>())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use http::{Request, Response};
+    use http_body_util::combinators::UnsyncBoxBody;
+    use http_body_util::{BodyExt, Empty, StreamBody};
+    use hyper::body::{Bytes, Frame, Incoming};
+    use hyper::client::conn::http1::{self, SendRequest};
+    use hyper_util::rt::TokioIo;
+    use tokio::io::{AsyncReadExt, DuplexStream};
+
+    use super::*;
+    use crate::BoxError;
+
+    type Body = UnsyncBoxBody<Bytes, BoxError>;
+    type Connection = http1::Connection<TokioIo<DuplexStream>, Body>;
+    type Answer = hyper::Result<Response<Incoming>>;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("connecting")]
+    struct Connecting(#[source] io::Error);
+
+    #[test]
+    fn a_cut_while_connecting_is_a_cut_handshake_only_where_a_tls_connector_wraps_it() {
+        let reset = || io::Error::from(io::ErrorKind::ConnectionReset);
+        for cut in [FailureKind::Reset, FailureKind::Closed] {
+            for (cause, kind) in [
+                (reset(), FailureKind::Connect),
+                (io::Error::other("reset"), FailureKind::Connect),
+                (io::Error::other(reset()), FailureKind::Tls),
+            ] {
+                assert_eq!(connect_kind(&Connecting(cause), Some(cut)), kind);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_permanent_is_so_while_connecting_too() {
+        let connecting = Connecting(io::Error::other("proxy"));
+        let kind = connect_kind(&connecting, Some(FailureKind::Protocol));
+        assert_eq!(kind, FailureKind::Protocol);
+    }
+
+    /// In memory; each is ended in one way.
+    async fn connected() -> (SendRequest<Body>, Connection, DuplexStream) {
+        let (near, far) = tokio::io::duplex(1024);
+        let (sender, connection) = http1::handshake(TokioIo::new(near)).await.unwrap();
+        (sender, connection, far)
+    }
+
+    fn request(body: Body) -> Request<Body> {
+        Request::post("/").body(body).unwrap()
+    }
+
+    fn empty() -> Body {
+        Empty::new().map_err(|never| match never {}).boxed_unsync()
+    }
+
+    fn kind_of(answer: Answer) -> Option<FailureKind> {
+        plain_kind(&answer.unwrap_err())
+    }
+
+    #[tokio::test]
+    async fn a_body_that_fails_and_a_task_that_vanishes_are_both_the_users_fault_and_told_apart() {
+        let (mut sender, connection, _far) = connected().await;
+        let failing = tokio_stream::once(Err::<Frame<Bytes>, BoxError>("failed".into()));
+        let answer = sender.send_request(request(StreamBody::new(failing).boxed_unsync()));
+        let (answer, _) = tokio::join!(answer, connection);
+        assert_eq!(kind_of(answer), Some(FailureKind::RequestBody));
+
+        let (mut sender, connection, mut far) = connected().await;
+        let running = tokio::spawn(connection);
+        let answer = sender.send_request(request(empty()));
+        let vanish = async {
+            far.read_u8().await.unwrap();
+            running.abort();
+        };
+        let (answer, ()) = tokio::join!(answer, vanish);
+        assert_eq!(kind_of(answer), Some(FailureKind::Closed));
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_ends_is_closed_before_during_or_after_the_request() {
+        let (mut sender, connection, _far) = connected().await;
+        drop(connection);
+        let unready = sender.ready().await.unwrap_err();
+        assert!(unready.is_closed());
+        assert_eq!(plain_kind(&unready), Some(FailureKind::Closed));
+        let unsent = sender.send_request(request(empty())).await;
+        assert!(unsent.as_ref().unwrap_err().is_canceled());
+        assert_eq!(kind_of(unsent), Some(FailureKind::Closed));
+
+        let (mut sender, connection, mut far) = connected().await;
+        let answer = sender.send_request(request(empty()));
+        let hang_up = async {
+            far.read_u8().await.unwrap();
+            drop(far);
+        };
+        let (answer, _, ()) = tokio::join!(answer, connection, hang_up);
+        assert!(answer.as_ref().unwrap_err().is_incomplete_message());
+        assert_eq!(kind_of(answer), Some(FailureKind::Closed));
+    }
+}

@@ -87,7 +87,8 @@ impl Chain {
         self.parts
             .iter()
             .map(Content::state)
-            .fold(BodyState::Empty, BodyState::weakest)
+            .max_by_key(|state| state.weakness())
+            .unwrap_or(BodyState::Empty)
     }
 
     pub(super) fn keep(self) -> KeptChain {
@@ -123,7 +124,8 @@ impl KeptChain {
         self.parts
             .iter()
             .map(Kept::state)
-            .fold(BodyState::Empty, BodyState::weakest)
+            .max_by_key(|state| state.weakness())
+            .unwrap_or(BodyState::Empty)
     }
 
     /// All parts are opened before the first is sent.

@@ -257,6 +257,17 @@ mod tests {
     }
 
     #[test]
+    fn a_made_body_of_unknown_length_is_at_its_end_when_it_says_so() {
+        let factory = ReplayBody::factory(Replayability::Replayable, || Script::data(&["a", "b"]));
+        let mut body = attempt(&mut factory.into_source());
+        for chunk in ["a", "b"] {
+            assert!(!body.is_end_stream());
+            assert_eq!(text(&mut body), chunk);
+        }
+        assert!(body.is_end_stream());
+    }
+
+    #[test]
     fn a_factory_of_one_shots_makes_one() {
         let (count, add) = counted();
         let factory = ReplayBody::factory(Replayability::OneShot, move || {

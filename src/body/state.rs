@@ -51,16 +51,8 @@ impl BodyState {
         }
     }
 
-    /// The state of two bodies sent as one: the one that limits it.
-    pub(super) fn weakest(self, other: Self) -> Self {
-        if other.weakness() > self.weakness() {
-            other
-        } else {
-            self
-        }
-    }
-
-    fn weakness(self) -> u8 {
+    /// Of several bodies sent as one, the weakest limits it.
+    pub(super) fn weakness(self) -> u8 {
         match self {
             Self::Empty => 0,
             Self::Replayable => 1,

@@ -398,6 +398,7 @@ mod tests {
         ];
         for (with, (set, _)) in marks.iter().enumerate() {
             let trace = set(BodyTrace::default());
+            assert_eq!(set(trace), trace);
             for (has, (_, get)) in marks.iter().enumerate() {
                 assert_eq!(get(trace), with == has, "{trace:?}");
             }

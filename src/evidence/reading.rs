@@ -79,3 +79,28 @@ pub(super) fn kind(error: &StdErr, phase: Phase) -> Option<FailureKind> {
         (Phase::Ready | Phase::Call | Phase::Body, known) => known,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Error, ErrorKind};
+
+    use super::*;
+
+    #[test]
+    fn bytes_that_are_wrong_or_missing_are_named_where_a_body_is_read() {
+        for (error, in_call, in_body) in [
+            (ErrorKind::InvalidData, None, Some(FailureKind::Protocol)),
+            (ErrorKind::InvalidInput, None, Some(FailureKind::Protocol)),
+            (
+                ErrorKind::UnexpectedEof,
+                Some(FailureKind::Closed),
+                Some(FailureKind::Truncated),
+            ),
+            (ErrorKind::Other, None, None),
+        ] {
+            let error = Error::from(error);
+            assert_eq!(kind(&error, Phase::Call), in_call, "{error}");
+            assert_eq!(kind(&error, Phase::Body), in_body, "{error}");
+        }
+    }
+}

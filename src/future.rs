@@ -60,7 +60,7 @@ pin_project! {
     where
         S: Service<Request<ReplayBody>>,
     {
-        // What the inner service does, in `Stage::Calling`.
+        // The inner service has an attempt: this comes before every stage.
         #[pin]
         attempt: Option<S::Future>,
         stage: Stage<S, B>,
@@ -77,8 +77,6 @@ enum Stage<S, B> {
     Unsent(Box<Ended<B>>),
     /// The request body is being opened; the ready service waits with it.
     Opening(Box<Unopened<S, B>>),
-    /// The inner service has the attempt.
-    Calling,
     /// The head is here; its body is read before it is delivered.
     Reading(Box<Ahead<B>>),
     /// Somebody is asked what became of an ambiguous attempt.
@@ -91,7 +89,7 @@ enum Stage<S, B> {
     Waiting(Box<Between<B>>),
     /// The instance that will be called is asked for readiness.
     Readying(Box<Unready<S, B>>),
-    /// The answer was given.
+    /// Nothing: an attempt is on its way, or the answer was given.
     Done,
 }
 
@@ -169,7 +167,7 @@ where
     pub(crate) fn sent(attempt: S::Future, call: Box<Call>, shared: Arc<Shared<S, P>>) -> Self {
         Self {
             attempt: Some(attempt),
-            stage: Stage::Calling,
+            stage: Stage::Done,
             call: Some(call),
             shared,
         }
@@ -236,10 +234,8 @@ where
                 shared: this.shared,
                 body: PhantomData,
             };
-            let go = match mem::replace(this.stage, Stage::Done) {
-                Stage::Unsent(ended) => run.ended(*ended, None, None),
-                Stage::Opening(unopened) => run.opening(cx, unopened),
-                Stage::Calling => match poll_attempt(this.attempt.as_mut(), cx) {
+            let go = if let Some(attempt) = this.attempt.as_mut().as_pin_mut() {
+                match attempt.poll(cx) {
                     // The way of almost every call. Its response is moved as seldom as can be: a
                     // struct that was just written in pieces is slow to copy.
                     Poll::Ready(Ok(response)) => {
@@ -271,16 +267,21 @@ where
                             let ended = run.judge().timed_out(limit);
                             run.ended(ended, None, None)
                         }
-                        Poll::Pending => Go::Stay(Stage::Calling),
+                        Poll::Pending => return Poll::Pending,
                     },
-                },
-                Stage::Reading(ahead) => run.reading(cx, ahead),
-                Stage::Reconciling(question) => run.reconciling(cx, question),
-                Stage::Discarding(discarded) => run.discarding(cx, discarded),
-                Stage::Refreshing(stale) => run.refreshing(cx, stale),
-                Stage::Waiting(between) => run.waiting(cx, between),
-                Stage::Readying(unready) => run.readying(cx, unready),
-                Stage::Done => return Poll::Pending,
+                }
+            } else {
+                match mem::replace(this.stage, Stage::Done) {
+                    Stage::Unsent(ended) => run.ended(*ended, None, None),
+                    Stage::Opening(unopened) => run.opening(cx, unopened),
+                    Stage::Reading(ahead) => run.reading(cx, ahead),
+                    Stage::Reconciling(question) => run.reconciling(cx, question),
+                    Stage::Discarding(discarded) => run.discarding(cx, discarded),
+                    Stage::Refreshing(stale) => run.refreshing(cx, stale),
+                    Stage::Waiting(between) => run.waiting(cx, between),
+                    Stage::Readying(unready) => run.readying(cx, unready),
+                    Stage::Done => return Poll::Pending,
+                }
             };
             match go {
                 Go::Stay(stage) => {
@@ -290,7 +291,6 @@ where
                 Go::To(stage) => *this.stage = stage,
                 Go::Send(mut service, request) => {
                     this.attempt.set(Some(service.call(request)));
-                    *this.stage = Stage::Calling;
                 }
                 Go::Answer(answer) => {
                     *this.call = None;
@@ -781,13 +781,6 @@ where
     }
 }
 
-fn poll_attempt<F: Future>(attempt: Pin<&mut Option<F>>, cx: &mut Context<'_>) -> Poll<F::Output> {
-    match attempt.as_pin_mut() {
-        Some(attempt) => attempt.poll(cx),
-        None => Poll::Pending,
-    }
-}
-
 fn unsent<S, B>(kind: FailureKind, source: Option<BoxError>) -> Stage<S, B> {
     Stage::Unsent(Box::new(Ended::Failure(Failure::not_sent(kind), source)))
 }
@@ -807,13 +800,13 @@ where
         let stage = match &self.stage {
             Stage::Unsent(_) => "unsent",
             Stage::Opening(_) => "opening the request body",
-            Stage::Calling => "calling",
             Stage::Reading(_) => "reading the response body",
             Stage::Reconciling(_) => "reconciling",
             Stage::Discarding(_) => "reading out a failed response",
             Stage::Refreshing(_) => "refreshing the credential",
             Stage::Waiting(_) => "waiting",
             Stage::Readying(_) => "asking for readiness",
+            Stage::Done if self.attempt.is_some() => "calling",
             Stage::Done => "done",
         };
         f.debug_struct("ResponseFuture")

@@ -25,8 +25,6 @@ pin_project! {
         ahead: Option<Box<ReadAhead>>,
         #[pin]
         live: Live<B>,
-        // Bytes that the caller got.
-        delivered: u64,
     }
 }
 
@@ -34,6 +32,8 @@ pin_project! {
 #[derive(Default)]
 struct ReadAhead {
     frames: VecDeque<Frame<Bytes>>,
+    /// Bytes of those frames that the caller got.
+    delivered: u64,
     /// Comes after the frames, if the body broke before delivery.
     broken: Option<BodyError>,
 }
@@ -65,7 +65,11 @@ impl<B> ResponseBody<B> {
             }
         };
         Self {
-            ahead: Some(Box::new(ReadAhead { frames, broken })),
+            ahead: Some(Box::new(ReadAhead {
+                frames,
+                delivered: 0,
+                broken,
+            })),
             ..Self::new(live)
         }
     }
@@ -79,11 +83,7 @@ impl<B> ResponseBody<B> {
     }
 
     fn new(live: Live<B>) -> Self {
-        Self {
-            ahead: None,
-            live,
-            delivered: 0,
-        }
+        Self { ahead: None, live }
     }
 
     /// Says why a body that broke before delivery was not fetched again.
@@ -97,7 +97,7 @@ impl<B> ResponseBody<B> {
 
     /// Takes it apart again, to read (more of) it ahead.
     pub(crate) fn into_parts(self) -> (VecDeque<Frame<Bytes>>, Rest<B>) {
-        let ReadAhead { frames, broken } = self.ahead.map(|ahead| *ahead).unwrap_or_default();
+        let ReadAhead { frames, broken, .. } = self.ahead.map(|ahead| *ahead).unwrap_or_default();
         let rest = match (self.live, broken) {
             (Live::Fresh { body }, _) => Rest::Live(body.boxed()),
             (Live::Begun { body }, _) => Rest::Live(body),
@@ -148,8 +148,13 @@ where
 
 impl ReadAhead {
     fn next(&mut self) -> Option<Result<Frame<Bytes>, BodyError>> {
-        let frame = self.frames.pop_front().map(Ok);
-        frame.or_else(|| self.broken.take().map(Err))
+        let Some(frame) = self.frames.pop_front() else {
+            let broken = self.broken.take()?;
+            return Some(Err(broken.after(self.delivered)));
+        };
+        let len = frame.data_ref().map_or(0, Bytes::len) as u64;
+        self.delivered = self.delivered.saturating_add(len);
+        Some(Ok(frame))
     }
 }
 
@@ -173,30 +178,30 @@ where
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let mut this = self.project();
-        let next = if let Some(next) = this.ahead.as_mut().and_then(|ahead| ahead.next()) {
-            Some(next)
-        } else {
-            let next = match this.live.as_mut().project() {
-                LiveProj::Fresh { body } => ready!(body.poll_frame(cx)),
-                LiveProj::Begun { body } => ready!(Pin::new(body).poll_frame(cx)),
-                LiveProj::Ended => None,
-            };
-            if !matches!(next, Some(Ok(_))) {
-                this.live.set(Live::Ended);
+        if let Some(next) = this.ahead.as_mut().and_then(|ahead| ahead.next()) {
+            return Poll::Ready(Some(next));
+        }
+        // What was read ahead is gone by now: the caller got all that was received.
+        let (next, delivered) = match this.live.as_mut().project() {
+            LiveProj::Fresh { mut body } => {
+                (ready!(body.as_mut().poll_frame(cx)), body.received())
             }
-            next.map(|next| {
-                next.map_err(|Broken { failure, source }| BodyError::new(failure, source))
-            })
+            LiveProj::Begun { body } => {
+                (ready!(Pin::new(&mut *body).poll_frame(cx)), body.received())
+            }
+            LiveProj::Ended => return Poll::Ready(None),
         };
-        Poll::Ready(next.map(|next| match next {
-            Ok(frame) => {
-                if let Some(data) = frame.data_ref() {
-                    *this.delivered = this.delivered.saturating_add(data.len() as u64);
-                }
-                Ok(frame)
+        Poll::Ready(match next {
+            Some(Ok(frame)) => Some(Ok(frame)),
+            Some(Err(Broken { failure, source })) => {
+                this.live.set(Live::Ended);
+                Some(Err(BodyError::new(failure, source).after(delivered)))
             }
-            Err(error) => Err(error.after(*this.delivered)),
-        }))
+            None => {
+                this.live.set(Live::Ended);
+                None
+            }
+        })
     }
 
     fn is_end_stream(&self) -> bool {
@@ -226,7 +231,6 @@ impl<B> fmt::Debug for ResponseBody<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ResponseBody")
             .field("read_ahead", &self.frames().count())
-            .field("delivered", &self.delivered)
             .finish_non_exhaustive()
     }
 }

@@ -22,8 +22,8 @@ pin_project! {
         #[pin]
         body: B,
         received: u64,
-        // By `content-length`, where a body is to be expected at all.
-        expected: Option<u64>,
+        // At least this much, by `content-length`. 0 where that says nothing.
+        expected: u64,
         reader: Option<Box<Reader>>,
     }
 }
@@ -53,7 +53,7 @@ impl<B> Counted<B> {
         Self {
             body,
             received: 0,
-            expected: expected(method, head),
+            expected: expected(method, head).unwrap_or(0),
             reader,
         }
     }
@@ -76,9 +76,9 @@ impl<B> Counted<B> {
         }
     }
 
-    fn is_short(&self) -> bool {
-        self.expected
-            .is_some_and(|expected| self.received < expected)
+    /// Bytes that the transport gave.
+    pub(crate) fn received(&self) -> u64 {
+        self.received
     }
 }
 
@@ -101,12 +101,7 @@ where
                 return Poll::Ready(Some(Ok(frame)));
             }
             // hyper ends an h2 body cleanly after RST_STREAM(NO_ERROR), short or not.
-            None if this
-                .expected
-                .is_some_and(|expected| *this.received < expected) =>
-            {
-                (FailureKind::Truncated, None)
-            }
+            None if this.received < this.expected => (FailureKind::Truncated, None),
             None => return Poll::Ready(None),
             Some(Err(error)) => (FailureKind::Unknown, Some(error.into())),
         };
@@ -116,7 +111,7 @@ where
 
     /// A transport that says "end" too early must be polled, so that the error is seen.
     pub(crate) fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream() && !self.is_short()
+        self.body.is_end_stream() && self.received >= self.expected
     }
 
     pub(crate) fn size_hint(&self) -> SizeHint {
@@ -150,6 +145,7 @@ fn read(
 /// The length that `content-length` promises for this body. HEAD, 1xx, 204, 304 and a successful
 /// CONNECT have none, whatever the header says (RFC 9110 §6.4.1, §8.6). The same length said
 /// several times, in lines or in a list, is that length (§8.6).
+#[inline]
 fn expected(method: &Method, head: &response::Parts) -> Option<u64> {
     if head.headers.is_empty() || is_bodiless(method, head.status) {
         return None;

@@ -8,12 +8,12 @@ use crate::attempt::Retried;
 use crate::call::Progress;
 use crate::ended::Last;
 use crate::error::{AmbiguousFailure, Error, Facts, RequestFailed};
-use crate::evidence::{Evidence, Execution};
+use crate::evidence::Execution;
 use crate::judge::Judge;
 use crate::observe::CallEnded;
 use crate::policy::{AmbiguousResponses, Decision, Policy, RetryDenied, Verdict};
 use crate::report::Report;
-use crate::response::{Broken, ResponseBody};
+use crate::response::{BodyError, ResponseBody};
 use crate::snapshot::Head;
 
 type Whole<B> = (response::Parts, ResponseBody<B>);
@@ -53,30 +53,22 @@ impl<P: Policy> Judge<'_, P> {
             (Last::Response(head, body), None) => Ok((head, body)),
             (Last::Response(head, body), Some(report)) => self.deliver(head, body, report, verdict),
             (Last::Head(head, broken), report) => {
-                let (failure, source) = match broken {
-                    Some(Broken { failure, source }) => (Some(failure), source),
+                let (failure, source) = match broken.map(BodyError::into_parts) {
+                    Some((failure, source)) => (Some(failure), source),
                     None => (None, None),
                 };
-                let evidence = failure.map_or(Evidence::ResponseReceived, |f| f.evidence());
-                let facts = self.facts(report.as_ref(), verdict);
                 Err(self.error(Facts {
-                    evidence,
                     failure,
                     head: Some(head),
                     source,
-                    ..facts
+                    ..self.facts(report.as_ref(), verdict)
                 }))
             }
-            (Last::Failure(failure, source), report) => {
-                let facts = self.facts(report.as_ref(), verdict);
-                let evidence = failure.evidence();
-                Err(self.error(Facts {
-                    evidence,
-                    failure: Some(failure),
-                    source,
-                    ..facts
-                }))
-            }
+            (Last::Failure(failure, source), report) => Err(self.error(Facts {
+                failure: Some(failure),
+                source,
+                ..self.facts(report.as_ref(), verdict)
+            })),
         };
         self.tell(answer.as_ref().map(|(head, _)| head), report.as_ref());
         answer.map(|(head, body)| Response::from_parts(head, body))
@@ -137,7 +129,6 @@ impl<P: Policy> Judge<'_, P> {
     fn facts(&self, report: Option<&Report>, verdict: Verdict) -> Facts {
         let report = report.cloned().unwrap_or_else(|| Report::new(Vec::new()));
         Facts {
-            evidence: Evidence::ResponseReceived,
             failure: None,
             execution: report.execution(),
             verdict: Some(verdict),
@@ -174,8 +165,7 @@ impl<P: Policy> Judge<'_, P> {
 
 /// A call that ends with an accepted response, or with a plain 4xx, is traffic that the upstream
 /// served: it pays for a fraction of a retry. Once a call, whatever its attempts.
-#[inline]
-pub(crate) fn deposit(progress: &Progress, head: &mut response::Parts, decision: Decision) {
+fn deposit(progress: &Progress, head: &mut response::Parts, decision: Decision) {
     let Some(budget) = &progress.budget else {
         return;
     };

@@ -146,6 +146,12 @@ impl Budget {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
 
+    /// Whether a deposit would add nothing.
+    #[inline]
+    pub(crate) fn is_full(&self) -> bool {
+        self.inner.bucket.is_full()
+    }
+
     #[inline]
     pub(crate) fn is_retired(&self) -> bool {
         self.inner.bucket.is_retired()

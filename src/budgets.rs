@@ -64,35 +64,32 @@ impl Budgets {
         }
     }
 
-    /// The budget of a call, by its request. `last` is the service's own: whom it called last,
-    /// since most call one upstream again and again. `held` is that of an earlier call on this
-    /// thread, of any service: many services are cloned for each call, and their clones know nobody
-    /// yet. If it is the same one, the count of its holders, which all threads share, is left alone.
+    /// Gives a call the budget of its request's upstream. `held` is what an earlier call left
+    /// behind, mostly of the same upstream: if it is the same one, nothing is looked up, and the
+    /// count of its holders, which all threads share, is left alone.
     #[inline]
-    pub(crate) fn for_call(
-        &self,
-        parts: &Parts,
-        last: &mut Option<Budget>,
-        held: Option<CallBudget>,
-    ) -> Option<CallBudget> {
+    pub(crate) fn for_call(&self, parts: &Parts, held: &mut Option<CallBudget>) {
+        match held {
+            Some(held) if self.is_for(held.budget(), parts) => held.renew(&parts.extensions),
+            Some(_) | None => *held = self.find(parts),
+        }
+    }
+
+    fn is_for(&self, held: &Budget, parts: &Parts) -> bool {
+        match &self.kind {
+            Kind::Off => false,
+            Kind::Shared(budget) => held.is(budget),
+            Kind::PerUpstream(upstreams) => held.is_among(&**upstreams) && serves(held, parts),
+        }
+    }
+
+    fn find(&self, parts: &Parts) -> Option<CallBudget> {
         let budget = match &self.kind {
             Kind::Off => return None,
-            Kind::Shared(budget) => {
-                return Some(CallBudget::renewed(held, budget, &parts.extensions));
-            }
-            Kind::PerUpstream(upstreams) => match (last, held) {
-                (Some(last), held) if serves(last, parts) => {
-                    return Some(CallBudget::renewed(held, last, &parts.extensions));
-                }
-                (_, Some(held))
-                    if held.budget().is_among(&**upstreams) && serves(held.budget(), parts) =>
-                {
-                    return Some(held.for_another(&parts.extensions));
-                }
-                (last, _) => last.insert(upstreams.get(&UpstreamRef::of(parts))),
-            },
+            Kind::Shared(budget) => budget.clone(),
+            Kind::PerUpstream(upstreams) => upstreams.get(&UpstreamRef::of(parts)),
         };
-        Some(CallBudget::new(budget.clone(), &parts.extensions))
+        Some(CallBudget::new(budget, &parts.extensions))
     }
 }
 
@@ -192,17 +189,15 @@ mod tests {
         builder.max_upstreams(max).build().unwrap()
     }
 
-    fn retry(budgets: &Budgets, uri: &str, last: &mut Option<Budget>) -> bool {
-        // Whatever budget an earlier call left behind.
-        let held = CallBudget::new(Budget::default(), &Default::default());
-        let call = budgets.for_call(&get(uri), last, Some(held)).unwrap();
-        let call = budgets.for_call(&get(uri), last, Some(call)).unwrap();
-        call.try_withdraw().map(crate::Token::spend).is_some()
+    fn retry(budgets: &Budgets, uri: &str, held: &mut Option<CallBudget>) -> bool {
+        budgets.for_call(&get(uri), held);
+        let token = held.as_ref().unwrap().try_withdraw();
+        token.map(crate::Token::spend).is_some()
     }
 
     #[test]
     fn a_call_has_the_budget_of_its_upstream_whoever_was_called_last() {
-        let (budgets, mut last) = (dry(10), None);
+        let (budgets, mut held) = (dry(10), None);
         for (uri, granted) in [
             ("http://a/1", true),
             ("http://a/2", false),
@@ -213,61 +208,46 @@ mod tests {
             ("/7", true),
             ("/8", false),
         ] {
-            assert_eq!(retry(&budgets, uri, &mut last), granted, "{uri}");
+            assert_eq!(retry(&budgets, uri, &mut held), granted, "{uri}");
         }
     }
 
     #[test]
     fn the_last_budget_is_looked_up_again_once_it_is_evicted() {
-        let (budgets, mut last, mut other) = (dry(1), None, None);
-        budgets
-            .for_call(&get("http://a/"), &mut last, None)
-            .unwrap();
-        budgets
-            .for_call(&get("http://b/"), &mut other, None)
-            .unwrap();
-        assert!(last.as_ref().is_some_and(Budget::is_retired));
-        assert!(retry(&budgets, "http://a/", &mut last));
-        assert!(!last.as_ref().is_some_and(Budget::is_retired));
-        assert!(!retry(&budgets, "http://a/", &mut last));
+        let (budgets, mut held, mut other) = (dry(1), None, None);
+        budgets.for_call(&get("http://a/"), &mut held);
+        budgets.for_call(&get("http://b/"), &mut other);
+        let is_retired = |held: &Option<CallBudget>| held.as_ref().unwrap().budget().is_retired();
+        assert!(is_retired(&held));
+        assert!(retry(&budgets, "http://a/", &mut held));
+        assert!(!is_retired(&held));
+        assert!(!retry(&budgets, "http://a/", &mut held));
     }
 
     #[test]
     fn the_overflow_is_not_taken_for_an_upstreams_own() {
-        let (budgets, mut last) = (dry(1), None);
+        let (budgets, mut held) = (dry(1), None);
         assert!(retry(&budgets, "http://a/", &mut None));
         // Two newcomers of one service, then one that has a place.
-        assert!(retry(&budgets, "http://b/", &mut last));
-        assert!(!retry(&budgets, "http://c/", &mut last));
-        assert!(!retry(&budgets, "http://a/", &mut last));
+        assert!(retry(&budgets, "http://b/", &mut held));
+        assert!(!retry(&budgets, "http://c/", &mut held));
+        assert!(!retry(&budgets, "http://a/", &mut held));
         assert_eq!(
-            last.unwrap().key(),
+            held.unwrap().budget().key(),
             Some(&UpstreamKey::of(&get("http://a/")))
         );
     }
 
     #[test]
     fn a_budget_that_a_call_left_behind_serves_its_own_upstream_of_its_own_budgets() {
-        let (one, other) = (dry(10), dry(10));
-        let (a, b) = (get("http://a/"), get("http://b/"));
-        let held = one.for_call(&a, &mut None, None);
-        held.as_ref()
-            .and_then(CallBudget::try_withdraw)
-            .unwrap()
-            .spend();
-
-        let again = one.for_call(&a, &mut None, held).unwrap();
-        assert!(again.is_empty());
-        let elsewhere = one.for_call(&b, &mut None, Some(again)).unwrap();
-        assert!(!elsewhere.is_empty());
-        let held = one.for_call(&a, &mut None, Some(elsewhere)).unwrap();
-        assert!(held.is_empty());
-        assert!(
-            !other
-                .for_call(&a, &mut None, Some(held))
-                .unwrap()
-                .is_empty()
-        );
+        let (one, other, mut held) = (dry(10), dry(10), None);
+        assert!(retry(&one, "http://a/", &mut held));
+        assert!(!retry(&one, "http://a/", &mut held));
+        assert!(retry(&other, "http://a/", &mut held));
+        assert!(!retry(&one, "http://a/", &mut held));
+        let shared = Budgets::shared(Budget::default());
+        assert!(retry(&shared, "http://a/", &mut held));
+        assert!(!retry(&one, "http://a/", &mut held));
     }
 
     #[test]
@@ -282,9 +262,11 @@ mod tests {
 
     #[test]
     fn no_budget_where_they_are_off() {
-        let budgets = Budgets::off();
-        assert!(budgets.get(&UpstreamKey::default()).is_none());
-        let call = budgets.for_call(&get("http://a/"), &mut None, None);
-        assert!(call.is_none());
+        let mut held = None;
+        dry(1).for_call(&get("http://a/"), &mut held);
+        let off = Budgets::off();
+        off.for_call(&get("http://a/"), &mut held);
+        assert!(held.is_none());
+        assert!(off.get(&UpstreamKey::default()).is_none());
     }
 }

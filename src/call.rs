@@ -17,14 +17,14 @@ use crate::attempt::{Attempt, AttemptNumber, NoEarlyData, Outcome};
 use crate::body::{
     BodyState, OpenError, Opened, Opening, ReplayBody, Replayability, Source, Witness,
 };
-use crate::budget::{Budget, CallBudget, Token};
+use crate::budget::{CallBudget, Token};
 use crate::deadline::{Deadline, after};
 use crate::evidence::{Execution, FailureKind};
 use crate::idempotency::Idempotency;
 use crate::policy::{Policy, idempotency_for};
 use crate::random::{Sequence, idempotency_key};
 use crate::report::{AttemptReport, SharedError};
-use crate::response::Reader;
+use crate::response::{Reader, content_length};
 use crate::retry_after;
 use crate::shared::Settings;
 use crate::snapshot::{Head, Snapshot};
@@ -142,7 +142,6 @@ impl Call {
         body: &mut ReplayBody,
         policy: &P,
         settings: &Settings,
-        budget: &mut Option<Budget>,
     ) -> (Box<Self>, Option<Held>) {
         if let Some(name) = policy.generated_key(head)
             && !head.headers.contains_key(&name)
@@ -156,12 +155,31 @@ impl Call {
         let Self { kept, progress } = &mut *call;
         progress.max_attempts = policy.max_attempts(head);
         progress.idempotency = idempotency_for(policy, head);
-        progress.budget = settings
-            .budgets
-            .for_call(head, budget, progress.budget.take());
+        settings.budgets.for_call(head, &mut progress.budget);
         progress.random = settings.randomness.of_call();
         progress.start(head, settings);
 
+        let held = match body.few_bytes() {
+            Some((bytes, state)) if progress.max_attempts > NonZeroU32::MIN => {
+                progress.declared_len = kept.fill(head).and_then(length);
+                kept.fill_body(bytes);
+                progress.body = RequestBody::Copied(state);
+                progress.watch(body)
+            }
+            Some(_) | None => call.begin_other(head, body, policy, settings),
+        };
+        (call, held)
+    }
+
+    /// Takes note of a body that is sent once, or that is not just a few bytes.
+    fn begin_other<P: Policy>(
+        &mut self,
+        head: &request::Parts,
+        body: &mut ReplayBody,
+        policy: &P,
+        settings: &Settings,
+    ) -> Option<Held> {
+        let Self { kept, progress } = self;
         progress.outer = body.outer();
         let state = body.state();
         let once = progress.max_attempts == NonZeroU32::MIN || !state.is_replayable();
@@ -172,25 +190,18 @@ impl Call {
             progress.declared_len = kept.fill(head).and_then(length);
         }
         let witness = progress.witness.clone();
-        let few = if once { None } else { body.few_bytes() };
-        if let Some(bytes) = few {
-            kept.fill_body(bytes);
-            progress.body = RequestBody::Copied(state);
-        } else if once {
-            progress.body = RequestBody::Given(body.replayability(), state);
-        } else {
+        if !once {
             let mut source = mem::take(body).into_source();
             let first = source.attempt(witness, progress.declared_len);
             progress.body = RequestBody::Kept(source);
-            return (call, held(first, body));
+            return held(first, body);
         }
-        // Where they are: nothing is moved.
+        progress.body = RequestBody::Given(body.replayability(), state);
         if body.is_in_memory() {
-            let watched = body.watch(witness, progress.declared_len);
-            return (call, watched.err().map(Held::Failed));
+            return progress.watch(body);
         }
         let first = mem::take(body).witnessed(witness, progress.declared_len);
-        (call, held(first, body))
+        held(first, body)
     }
 
     /// The caller's own head, as it was before any layer below changed it, with the credential that
@@ -270,6 +281,14 @@ impl Call {
 }
 
 impl Progress {
+    /// Watches a body in memory where it is: nothing is moved.
+    #[inline]
+    fn watch(&self, body: &mut ReplayBody) -> Option<Held> {
+        let watched = body.watch(self.witness.clone(), self.declared_len);
+        watched.err().map(Held::Failed)
+    }
+
+    #[inline]
     fn start(&mut self, head: &request::Parts, settings: &Settings) {
         // The clock is read only where something needs to know when the call began.
         if settings.reads_clock() {
@@ -319,6 +338,7 @@ impl Progress {
 
     /// For the response body: where the defaults do not do to read its failures, because there are
     /// classifiers, or because the request body is still on its way up or has failed.
+    #[inline]
     pub(crate) fn body_reader(&self, settings: &Settings) -> Option<Box<Reader>> {
         let trace = self.witness.trace();
         let needed = !settings.classifiers.is_empty() || !trace.dropped() || trace.failed();
@@ -331,6 +351,7 @@ impl Progress {
         })
     }
 
+    #[inline]
     pub(crate) fn is_late(&self) -> bool {
         self.remaining()
             .is_some_and(|remaining| remaining.is_zero())
@@ -375,6 +396,7 @@ impl Progress {
 
     /// Makes a call that was answered by its first attempt as new. The budget stays: the next call
     /// probably goes to the same upstream.
+    #[inline]
     fn clear(&mut self) {
         // First: it may hold the witness, too.
         self.body = RequestBody::Copied(BodyState::Empty);
@@ -439,7 +461,7 @@ fn declared_len(head: &request::Parts) -> Option<u64> {
 }
 
 fn length(value: &HeaderValue) -> Option<u64> {
-    value.to_str().ok()?.parse().ok()
+    content_length(value.as_bytes())
 }
 
 /// Calls that ended, for those to come on the same thread.

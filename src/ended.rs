@@ -6,7 +6,7 @@ use http_body::Body;
 use crate::BoxError;
 use crate::attempt::Outcome;
 use crate::evidence::{Failure, FailureKind};
-use crate::response::{Broken, ResponseBody};
+use crate::response::{BodyError, ResponseBody};
 
 /// An attempt that ended.
 pub(crate) enum Ended<B> {
@@ -34,7 +34,7 @@ pub(crate) enum Last<B> {
     /// A response that is still whole: read out, or not touched.
     Response(response::Parts, ResponseBody<B>),
     /// The head of a response whose body was given up, or broke.
-    Head(response::Parts, Option<Broken>),
+    Head(response::Parts, Option<BodyError>),
     /// A failure.
     Failure(Failure, Option<BoxError>),
 }
@@ -52,6 +52,19 @@ where
                 Err(broken) => Self::Head(head, broken),
             },
             Self::Head(..) | Self::Failure(..) => self,
+        }
+    }
+}
+
+impl<B> Last<B> {
+    /// Its response head, and the transport's error.
+    pub(crate) fn into_parts(self) -> (Option<response::Parts>, Option<BoxError>) {
+        match self {
+            Self::Response(head, _) => (Some(head), None),
+            Self::Head(head, broken) => {
+                (Some(head), broken.and_then(|broken| broken.into_parts().1))
+            }
+            Self::Failure(_, source) => (None, source),
         }
     }
 }

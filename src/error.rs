@@ -43,7 +43,7 @@ pub struct RequestFailed {
 
 /// What both errors know.
 pub(crate) struct Facts {
-    pub(crate) evidence: Evidence,
+    /// `None`: a response head came, and nothing is wrong with the transport.
     pub(crate) failure: Option<Failure>,
     pub(crate) execution: Execution,
     pub(crate) verdict: Option<Verdict>,
@@ -217,7 +217,7 @@ macro_rules! questions {
         impl $error {
             /// What the last attempt proved about the server.
             pub fn evidence(&self) -> Evidence {
-                self.facts().evidence
+                self.facts().evidence()
             }
 
             /// The last attempt's failure. `None`: a response ended the call.
@@ -280,6 +280,11 @@ enum Claim {
 }
 
 impl Facts {
+    pub(crate) fn evidence(&self) -> Evidence {
+        self.failure
+            .map_or(Evidence::ResponseReceived, |failure| failure.evidence())
+    }
+
     /// One line: what was tried, what is known about the server, which step said no, what to do.
     /// What to do follows from the whole call, which may know more than the last verdict.
     fn sentence(&self, claim: Claim, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -298,7 +303,7 @@ impl Facts {
         if let Some(failure) = &self.failure {
             write!(f, ": {}", failure.kind())?;
         }
-        write!(f, " [{}]", self.evidence)?;
+        write!(f, " [{}]", self.evidence())?;
         if let Some(verdict) = &self.verdict {
             write!(f, "; {}", verdict.why())?;
         }
@@ -314,7 +319,7 @@ impl Facts {
 impl fmt::Debug for Facts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Facts")
-            .field("evidence", &self.evidence)
+            .field("evidence", &self.evidence())
             .field("failure", &self.failure)
             .field("execution", &self.execution)
             .field("verdict", &self.verdict)

@@ -715,14 +715,14 @@ where
         if let Some(token) = progress.token.take() {
             token.spend();
         }
-        match between.map(|between| between.last) {
-            Some(Last::Response(response, _) | Last::Head(response, _)) => {
-                if let Some(budget) = &mut progress.budget {
-                    budget.carry(&response.extensions, &mut head.extensions);
-                }
+        if let Some(Between { last, .. }) = between {
+            let (response, error) = last.into_parts();
+            if let (Some(response), Some(budget)) = (response, &mut progress.budget) {
+                budget.carry(&response.extensions, &mut head.extensions);
             }
-            Some(Last::Failure(_, source)) => progress.prior_error = source.and_then(earlier_error),
-            None => {}
+            progress.prior_error = error
+                .and_then(earlier_error)
+                .or(progress.prior_error.take());
         }
         Go::Send(service, Request::from_parts(head, body))
     }

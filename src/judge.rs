@@ -7,7 +7,6 @@ use http::{StatusCode, response};
 use tokio::time::Instant;
 
 use crate::BoxError;
-use crate::answer::deposit;
 use crate::attempt::{Attempt, Outcome, Retried};
 use crate::budget::CallBudget;
 use crate::call::{Call, Progress};
@@ -82,7 +81,7 @@ impl<P: Policy> Judge<'_, P> {
                 failure = match word.execution {
                     Execution::NotExecuted => Failure::not_sent(kind),
                     Execution::Answered | Execution::Unknown => {
-                        Failure::sent_no_response(kind).at_least(word.evidence)
+                        Failure::sent_no_response(kind).at_least(word.evidence())
                     }
                 };
             }
@@ -127,9 +126,12 @@ impl<P: Policy> Judge<'_, P> {
     pub(crate) fn respond(&mut self, head: &mut response::Parts) -> Option<Ruling> {
         // Of a first attempt that is accepted nothing is reported: where nobody observes it either,
         // its facts are not gathered.
-        let first = self.call.progress.attempts.is_empty();
+        let progress = &self.call.progress;
+        let first = progress.attempts.is_empty();
         if first && self.settings.observers.is_empty() && self.policy.accepts(head) {
-            deposit(&self.call.progress, head, Decision::Accept);
+            if let Some(budget) = &progress.budget {
+                budget.deposit(&mut head.extensions);
+            }
             return None;
         }
         match self.rule(Outcome::Response(head), None) {

@@ -10,10 +10,9 @@ use tower::Service;
 
 use crate::BoxError;
 use crate::body::ReplayBody;
-use crate::budget::Budget;
 use crate::call::Call;
 use crate::error::{Error, Facts, RequestFailed};
-use crate::evidence::{Evidence, Execution, Failure, FailureKind};
+use crate::evidence::{Execution, Failure, FailureKind};
 use crate::future::ResponseFuture;
 use crate::policy::{Policy, StandardPolicy};
 use crate::report::Report;
@@ -27,8 +26,6 @@ use crate::shared::{Settings, Shared};
 pub struct Retry<S, P = StandardPolicy> {
     inner: S,
     shared: Arc<Shared<S, P>>,
-    /// The budget of the upstream that was called last.
-    budget: Option<Budget>,
     /// The caller may have changed the inner service: retries must be clones of it as it is now.
     changed: bool,
 }
@@ -42,7 +39,6 @@ impl<S, P> Retry<S, P> {
         Self {
             inner,
             shared,
-            budget: None,
             changed: false,
         }
     }
@@ -98,13 +94,7 @@ where
         }
         let shared = Arc::clone(&self.shared);
         let (mut head, mut body) = request.into_parts();
-        let (call, held) = Call::begin(
-            &mut head,
-            &mut body,
-            &*shared.policy,
-            &shared.settings,
-            &mut self.budget,
-        );
+        let (call, held) = Call::begin(&mut head, &mut body, &*shared.policy, &shared.settings);
         if held.is_none() && !call.progress.is_late() {
             let attempt = self.inner.call(Request::from_parts(head, body));
             return ResponseFuture::sent(attempt, call, shared);
@@ -115,7 +105,6 @@ where
 
 fn not_ready(source: BoxError) -> Error {
     RequestFailed::new(Facts {
-        evidence: Evidence::NotSent,
         failure: Some(Failure::not_sent(FailureKind::Readiness)),
         execution: Execution::NotExecuted,
         verdict: None,
@@ -133,7 +122,6 @@ impl<S: Clone, P> Clone for Retry<S, P> {
         Self {
             inner: self.inner.clone(),
             shared: Arc::clone(&self.shared),
-            budget: self.budget.clone(),
             changed: self.changed,
         }
     }

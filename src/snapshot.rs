@@ -109,9 +109,14 @@ impl Snapshot {
     #[inline]
     fn push_uri(&mut self, uri: &Uri) {
         let start = self.buffer.len();
-        if let Some(scheme) = uri.scheme_str() {
-            self.buffer.extend_from_slice(scheme.as_bytes());
-            self.buffer.extend_from_slice(b"://");
+        match uri.scheme_str() {
+            Some("http") => self.buffer.extend_from_slice(b"http://"),
+            Some("https") => self.buffer.extend_from_slice(b"https://"),
+            Some(scheme) => {
+                self.buffer.extend_from_slice(scheme.as_bytes());
+                self.buffer.extend_from_slice(b"://");
+            }
+            None => {}
         }
         if let Some(authority) = uri.authority() {
             self.buffer.extend_from_slice(authority.as_str().as_bytes());

@@ -61,11 +61,14 @@ impl ReplayBody {
     }
 
     /// Its bytes, where it is cheaper to copy them than to share them: few, in memory, and not watched by a layer
-    /// around.
-    pub(crate) fn few_bytes(&self) -> Option<&[u8]> {
+    /// around. With its state.
+    #[inline]
+    pub(crate) fn few_bytes(&self) -> Option<(&[u8], BodyState)> {
         match (&self.content, &self.recorder) {
-            (Content::Bytes(bytes), None) if bytes.len() <= FEW => Some(bytes),
-            (Content::Empty(Replayability::Replayable), None) => Some(&[]),
+            (Content::Bytes(bytes), None) if bytes.len() <= FEW => {
+                Some((bytes, BodyState::Replayable))
+            }
+            (Content::Empty(Replayability::Replayable), None) => Some((&[], BodyState::Empty)),
             _ => None,
         }
     }

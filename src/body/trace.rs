@@ -160,6 +160,7 @@ impl Witness {
     }
 
     /// What has been seen up to now.
+    #[inline]
     pub(crate) fn trace(&self) -> BodyTrace {
         let seen = self.0.seen.load(Ordering::Acquire);
         let strayed = if seen & STRAYED != 0 {
@@ -184,6 +185,7 @@ impl Witness {
     }
 
     /// Makes it as new for the next attempt, unless somebody still holds this attempt's body.
+    #[inline]
     pub(crate) fn reset_if_unique(&mut self) -> bool {
         // There are no weak references, and whoever could clone it has to come past this `&mut`. Cheaper than
         // `Arc::get_mut`, which takes a locked write.

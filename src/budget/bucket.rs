@@ -151,9 +151,7 @@ impl Bucket {
     /// Adds what one good call is worth.
     #[inline]
     pub(super) fn deposit(&self) -> Change {
-        // The hot path of a healthy upstream: one load, no write, no clock.
-        let state = self.state.load(Ordering::Relaxed);
-        if state & FULL != 0 && state != RETIRED {
+        if self.is_full() {
             return Change::Refused;
         }
         self.add(self.rates.deposit)
@@ -176,6 +174,14 @@ impl Bucket {
                 Err(current) => state = current,
             }
         }
+    }
+
+    /// Whether it is known to be full. For the hot path of a healthy upstream: one load, no write, no
+    /// clock.
+    #[inline]
+    pub(super) fn is_full(&self) -> bool {
+        let state = self.state.load(Ordering::Relaxed);
+        state & FULL != 0 && state != RETIRED
     }
 
     #[inline]

@@ -33,20 +33,10 @@ impl CallBudget {
         Self { budget, deposited }
     }
 
-    /// The same as `new`, from what an earlier call held if that is of the same budget.
-    #[inline]
-    pub(crate) fn renewed(held: Option<Self>, budget: &Budget, request: &Extensions) -> Self {
-        match held {
-            Some(held) if held.budget.is(budget) => held.for_another(request),
-            Some(_) | None => Self::new(budget.clone(), request),
-        }
-    }
-
     /// The same budget, for another call.
     #[inline]
-    pub(crate) fn for_another(self, request: &Extensions) -> Self {
-        let deposited = Deposited::in_budget(&self.budget, request);
-        Self { deposited, ..self }
+    pub(crate) fn renew(&mut self, request: &Extensions) {
+        self.deposited = Deposited::in_budget(&self.budget, request);
     }
 
     pub(crate) fn budget(&self) -> &Budget {
@@ -71,6 +61,9 @@ impl CallBudget {
     /// The call ends well, with this response.
     #[inline]
     pub(crate) fn deposit(&self, response: &mut Extensions) {
+        if self.budget.is_full() {
+            return;
+        }
         let deposited = self.deposited || Deposited::in_budget(&self.budget, response);
         if !deposited && self.budget.add(Bucket::deposit) {
             Deposited::note(&self.budget, response);
@@ -89,6 +82,7 @@ impl CallBudget {
 }
 
 impl Deposited {
+    #[inline]
     fn in_budget(budget: &Budget, extensions: &Extensions) -> bool {
         let noted = extensions.get::<Self>();
         noted.is_some_and(|Self(budgets)| budgets.iter().any(|noted| noted.is(budget)))

@@ -141,6 +141,7 @@ impl StandardPolicy {
     }
 
     /// The request is looked at only where upstreams are registered by key.
+    #[inline]
     fn registered<'a>(&self, request: impl FnOnce() -> &'a request::Parts) -> &Upstream {
         let Settings {
             upstreams,

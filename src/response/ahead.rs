@@ -121,7 +121,7 @@ impl<B> Ahead<B> {
     /// What broke it, if something did.
     pub(crate) fn failure(&self) -> Option<Failure> {
         match &self.rest {
-            Rest::Broken(broken) => Some(broken.failure),
+            Rest::Broken(broken) => Some(*broken.failure()),
             Rest::End | Rest::Live(_) => None,
         }
     }

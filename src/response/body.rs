@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
-use super::counted::{Broken, Counted};
+use super::counted::Counted;
 use super::error::BodyError;
 use crate::BoxError;
 use crate::policy::RetryDenied;
@@ -60,9 +60,7 @@ impl<B> ResponseBody<B> {
         let (live, broken) = match rest {
             Rest::End => (Live::Ended, None),
             Rest::Live(body) => (Live::Begun { body }, None),
-            Rest::Broken(Broken { failure, source }) => {
-                (Live::Ended, Some(BodyError::new(failure, source)))
-            }
+            Rest::Broken(broken) => (Live::Ended, Some(broken)),
         };
         Self {
             ahead: Some(Box::new(ReadAhead {
@@ -101,7 +99,7 @@ impl<B> ResponseBody<B> {
         let rest = match (self.live, broken) {
             (Live::Fresh { body }, _) => Rest::Live(body.boxed()),
             (Live::Begun { body }, _) => Rest::Live(body),
-            (Live::Ended, Some(broken)) => Rest::Broken(broken.into_broken()),
+            (Live::Ended, Some(broken)) => Rest::Broken(broken),
             (Live::Ended, None) => Rest::End,
         };
         (frames, rest)
@@ -123,9 +121,9 @@ where
 {
     /// Itself, if all of it is here; otherwise what broke it, if something did. Either way the
     /// transport's body is dropped.
-    pub(crate) fn into_whole(mut self) -> Result<Self, Option<Broken>> {
+    pub(crate) fn into_whole(mut self) -> Result<Self, Option<BodyError>> {
         if let Some(broken) = self.ahead.as_mut().and_then(|ahead| ahead.broken.take()) {
-            return Err(Some(broken.into_broken()));
+            return Err(Some(broken));
         }
         if self.live_ended() {
             Ok(Self {
@@ -162,7 +160,7 @@ impl ReadAhead {
 pub(crate) enum Rest<B> {
     End,
     Live(Counted<Pin<Box<B>>>),
-    Broken(Broken),
+    Broken(BodyError),
 }
 
 impl<B> Body for ResponseBody<B>
@@ -182,26 +180,15 @@ where
             return Poll::Ready(Some(next));
         }
         // What was read ahead is gone by now: the caller got all that was received.
-        let (next, delivered) = match this.live.as_mut().project() {
-            LiveProj::Fresh { mut body } => {
-                (ready!(body.as_mut().poll_frame(cx)), body.received())
-            }
-            LiveProj::Begun { body } => {
-                (ready!(Pin::new(&mut *body).poll_frame(cx)), body.received())
-            }
-            LiveProj::Ended => return Poll::Ready(None),
+        let next = match this.live.as_mut().project() {
+            LiveProj::Fresh { body } => ready!(body.poll_frame(cx)),
+            LiveProj::Begun { body } => ready!(Pin::new(body).poll_frame(cx)),
+            LiveProj::Ended => None,
         };
-        Poll::Ready(match next {
-            Some(Ok(frame)) => Some(Ok(frame)),
-            Some(Err(Broken { failure, source })) => {
-                this.live.set(Live::Ended);
-                Some(Err(BodyError::new(failure, source).after(delivered)))
-            }
-            None => {
-                this.live.set(Live::Ended);
-                None
-            }
-        })
+        if !matches!(next, Some(Ok(_))) {
+            this.live.set(Live::Ended);
+        }
+        Poll::Ready(next)
     }
 
     fn is_end_stream(&self) -> bool {

@@ -10,6 +10,7 @@ use http::{Method, StatusCode, response};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
+use super::error::BodyError;
 use crate::BoxError;
 use crate::body::Witness;
 use crate::evidence::{
@@ -33,13 +34,6 @@ pub(crate) struct Reader {
     pub(crate) classifiers: Arc<[Arc<dyn Classify>]>,
     /// Of the request body: it may still be on its way up, and fail.
     pub(crate) witness: Witness,
-}
-
-/// A body that broke: what that proves, and the transport's error.
-#[derive(Debug)]
-pub(crate) struct Broken {
-    pub(crate) failure: Failure,
-    pub(crate) source: Option<BoxError>,
 }
 
 impl<B> Counted<B> {
@@ -69,16 +63,8 @@ impl<B> Counted<B> {
     }
 
     /// What it amounts to if the layer stops reading now.
-    pub(crate) fn cut(&self, kind: FailureKind) -> Broken {
-        Broken {
-            failure: read(&self.reader, self.received, kind, None),
-            source: None,
-        }
-    }
-
-    /// Bytes that the transport gave.
-    pub(crate) fn received(&self) -> u64 {
-        self.received
+    pub(crate) fn cut(&self, kind: FailureKind) -> BodyError {
+        BodyError::new(read(&self.reader, self.received, kind, None), None)
     }
 }
 
@@ -90,7 +76,7 @@ where
     pub(crate) fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = self.project();
         let (kind, source) = match ready!(this.body.poll_frame(cx)) {
             Some(Ok(frame)) => {
@@ -106,7 +92,8 @@ where
             Some(Err(error)) => (FailureKind::Unknown, Some(error.into())),
         };
         let failure = read(this.reader, *this.received, kind, source.as_ref());
-        Poll::Ready(Some(Err(Broken { failure, source })))
+        let error = BodyError::new(failure, source).after(*this.received);
+        Poll::Ready(Some(Err(error)))
     }
 
     /// A transport that says "end" too early must be polled, so that the error is seen.
@@ -150,18 +137,33 @@ fn expected(method: &Method, head: &response::Parts) -> Option<u64> {
     if head.headers.is_empty() || is_bodiless(method, head.status) {
         return None;
     }
-    let lines = head.headers.get_all(CONTENT_LENGTH).iter();
-    let mut lengths =
-        lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b',').map(length));
-    let first = lengths.next()??;
-    lengths.all(|other| other == Some(first)).then_some(first)
+    let mut lines = head.headers.get_all(CONTENT_LENGTH).iter();
+    let first = content_length(lines.next()?.as_bytes())?;
+    lines
+        .all(|line| content_length(line.as_bytes()) == Some(first))
+        .then_some(first)
 }
 
-/// `1*DIGIT`: no sign, which `parse` would take.
-fn length(text: &[u8]) -> Option<u64> {
-    let text = str::from_utf8(text.trim_ascii()).ok()?;
-    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
-    text.parse().ok().filter(|_| digits)
+/// The length that one line says, if it is one (RFC 9110 §8.6: `1*DIGIT`, no sign), or the same one
+/// several times, in a list.
+#[inline]
+pub(crate) fn content_length(line: &[u8]) -> Option<u64> {
+    digits(line).or_else(|| {
+        let mut lengths = line
+            .split(|byte| *byte == b',')
+            .map(|length| digits(length.trim_ascii()));
+        let first = lengths.next()??;
+        lengths.all(|other| other == Some(first)).then_some(first)
+    })
+}
+
+#[inline]
+fn digits(text: &[u8]) -> Option<u64> {
+    let number = text.iter().try_fold(0_u64, |number, byte| {
+        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
+        number.checked_mul(10)?.checked_add(digit)
+    });
+    number.filter(|_| !text.is_empty())
 }
 
 pub(crate) fn is_bodiless(method: &Method, status: StatusCode) -> bool {

@@ -3,7 +3,6 @@
 use std::error::Error as StdError;
 use std::fmt;
 
-use super::counted::Broken;
 use crate::BoxError;
 use crate::evidence::{Evidence, Failure};
 use crate::policy::RetryDenied;
@@ -30,11 +29,8 @@ impl BodyError {
         Self { delivered, ..self }
     }
 
-    pub(super) fn into_broken(self) -> Broken {
-        Broken {
-            failure: self.failure,
-            source: self.source,
-        }
+    pub(crate) fn into_parts(self) -> (Failure, Option<BoxError>) {
+        (self.failure, self.source)
     }
 
     /// `PartialResponse`; `ResponseReceived` if no byte of the body came.

@@ -251,16 +251,6 @@ mod tests {
     }
 
     #[test]
-    fn what_an_earlier_call_left_behind_is_used_without_a_look_at_the_map() {
-        let (budgets, a) = (dry(10), get("http://a/"));
-        let held = budgets.for_call(&a, &mut None, None);
-        let mut last = None;
-        assert!(budgets.for_call(&a, &mut last, held).is_some());
-        // A service remembers whom it found in the map.
-        assert!(last.is_none());
-    }
-
-    #[test]
     fn no_budget_where_they_are_off() {
         let mut held = None;
         dry(1).for_call(&get("http://a/"), &mut held);

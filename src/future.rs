@@ -66,7 +66,7 @@ pin_project! {
         #[pin]
         attempt: Option<S::Future>,
         stage: Stage<S, B>,
-        // `None`: the answer was given.
+        // `None`: the answer was given, or it is being polled.
         call: Option<Box<Call>>,
         shared: Arc<Shared<S, P>>,
     }
@@ -193,13 +193,13 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
+        // Polled again after its answer, or after a panic, it has nothing more to say.
+        let Some(mut call) = this.call.take() else {
+            return Poll::Pending;
+        };
         loop {
-            // Polled again after its answer, it has nothing more to say.
-            let Some(call) = this.call.as_deref_mut() else {
-                return Poll::Pending;
-            };
             let mut run = Run {
-                call,
+                call: &mut call,
                 shared: this.shared,
                 body: PhantomData,
             };
@@ -218,9 +218,7 @@ where
                             run.follow(ruling, Ended::Response(head, body), None)
                         } else {
                             let body = run.counted(&head, body);
-                            if let Some(call) = this.call.take() {
-                                call.recycle();
-                            }
+                            call.recycle();
                             return Poll::Ready(Ok(Response::from_parts(head, body)));
                         }
                     }
@@ -236,7 +234,7 @@ where
                             let ended = run.judge().timed_out(limit);
                             run.ended(ended, None, None)
                         }
-                        Poll::Pending => return Poll::Pending,
+                        Poll::Pending => Go::Stay(Stage::Done),
                     },
                 }
             } else {
@@ -249,22 +247,21 @@ where
                     Stage::Refreshing(stale) => run.refreshing(cx, stale),
                     Stage::Waiting(between) => run.waiting(cx, between),
                     Stage::Readying(unready) => run.readying(cx, unready),
-                    Stage::Done => return Poll::Pending,
+                    // Never here: without an attempt there is a stage.
+                    Stage::Done => Go::Stay(Stage::Done),
                 }
             };
             match go {
                 Go::Stay(stage) => {
                     *this.stage = stage;
+                    *this.call = Some(call);
                     return Poll::Pending;
                 }
                 Go::To(stage) => *this.stage = stage,
                 Go::Send(mut service, request) => {
                     this.attempt.set(Some(service.call(request)));
                 }
-                Go::Answer(answer) => {
-                    *this.call = None;
-                    return Poll::Ready(answer);
-                }
+                Go::Answer(answer) => return Poll::Ready(answer),
             }
         }
     }

@@ -148,12 +148,12 @@ mod tests {
         let (budget, unnoted) = (budget(), Extensions::new());
         let mut noted = Extensions::new();
         CallBudget::new(budget.clone(), &unnoted).deposit(&mut noted);
-        let held = CallBudget::new(budget.clone(), &noted);
-        let next = CallBudget::renewed(Some(held), &budget, &unnoted);
-        next.deposit(&mut Extensions::new());
+        let mut held = CallBudget::new(budget.clone(), &noted);
+        held.renew(&unnoted);
+        held.deposit(&mut Extensions::new());
         assert_eq!(budget.balance(), 99.5);
-        let last = CallBudget::renewed(Some(next), &budget, &noted);
-        last.deposit(&mut Extensions::new());
+        held.renew(&noted);
+        held.deposit(&mut Extensions::new());
         assert_eq!(budget.balance(), 99.5);
     }
 

@@ -272,7 +272,7 @@ mod tests {
 
     #[test]
     fn few_bytes_are_offered_to_be_copied_and_more_are_shared() {
-        let offered = |body: &ReplayBody| body.few_bytes().map(<[u8]>::len);
+        let offered = |body: &ReplayBody| body.few_bytes().map(|(bytes, _)| bytes.len());
         for len in [0, 1, FEW, FEW + 1] {
             let body = ReplayBody::bytes(vec![7; len]);
             assert_eq!(offered(&body), (len <= FEW).then_some(len));

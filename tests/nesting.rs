@@ -9,12 +9,17 @@ use support::script::{Reply, Script};
 use support::{MS, layer, request};
 use tower::{Layer, ServiceBuilder, ServiceExt};
 use tower_http_retry::{
-    Budget, Error, Evidence, Execution, Failure, FailureKind, Report, RetryDenied, RetryLayer,
-    StandardPolicy,
+    Budget, Error, Evidence, Execution, Failure, FailureKind, Report, Retry, RetryDenied,
+    RetryLayer, StandardPolicy,
 };
 
 fn inner() -> RetryLayer {
     RetryLayer::new(support::policy().retries(2).build().unwrap())
+}
+
+/// A layer over another one.
+fn stacked(script: &Script) -> Retry<Retry<Script>> {
+    layer().layer(inner().layer(script.clone()))
 }
 
 fn times(count: usize, reply: impl Fn() -> Reply) -> Script {
@@ -26,10 +31,7 @@ async fn through_a_response_the_calls_on_the_wire_are_the_inner_limit() {
     // AC-01. The contract differs: the outer layer stands down, so that the calls on the wire are the
     // inner limit, not the outer.
     let script = times(3, || Reply::status(429));
-    let service = ServiceBuilder::new()
-        .layer(layer())
-        .layer(inner())
-        .service(script.clone());
+    let service = stacked(&script);
     let response = service.oneshot(request(Method::GET, ())).await.unwrap();
     assert_eq!(response.status(), 429);
     assert_eq!(script.attempts(), 3);
@@ -54,10 +56,7 @@ async fn through_an_error_too_and_what_it_knows_of_the_execution_is_kept() {
         ),
     ] {
         let script = times(3, || Reply::fails(failure));
-        let service = ServiceBuilder::new()
-            .layer(layer())
-            .layer(inner())
-            .service(script.clone());
+        let service = stacked(&script);
         let error = service
             .oneshot(request(Method::PUT, "order"))
             .await
@@ -107,10 +106,7 @@ async fn an_ambiguous_inner_answer_stays_ambiguous() {
     let script = times(1, || {
         Reply::fails(Failure::sent_no_response(FailureKind::Reset))
     });
-    let service = ServiceBuilder::new()
-        .layer(layer())
-        .layer(inner())
-        .service(script.clone());
+    let service = stacked(&script);
     let error = service
         .oneshot(request(Method::POST, "order"))
         .await
@@ -119,10 +115,7 @@ async fn an_ambiguous_inner_answer_stays_ambiguous() {
     assert_eq!(script.attempts(), 1);
 
     let script = times(1, || Reply::status(503));
-    let service = ServiceBuilder::new()
-        .layer(layer())
-        .layer(inner())
-        .service(script.clone());
+    let service = stacked(&script);
     let error = service
         .oneshot(request(Method::POST, "order"))
         .await
@@ -150,10 +143,7 @@ async fn an_inner_layer_that_never_retries_stops_nobody() {
 #[tokio::test(start_paused = true)]
 async fn an_outer_layer_accepts_what_the_inner_one_achieved() {
     let script = Script::new([Reply::status(503), Reply::status(200).body(b"fine")]);
-    let service = ServiceBuilder::new()
-        .layer(layer())
-        .layer(inner())
-        .service(script);
+    let service = stacked(&script);
     let response = service.oneshot(request(Method::GET, ())).await.unwrap();
     assert_eq!(response.status(), 200);
     assert_eq!(
@@ -171,10 +161,7 @@ async fn an_outer_layer_accepts_what_the_inner_one_achieved() {
 async fn stacked_layers_send_the_body_once_an_attempt() {
     // BR-09
     let script = Script::new([Reply::status(503), Reply::status(200)]);
-    let service = ServiceBuilder::new()
-        .layer(layer())
-        .layer(inner())
-        .service(script.clone());
+    let service = stacked(&script);
     service.oneshot(request(Method::PUT, "abc")).await.unwrap();
     script.seen(|seen| {
         let bodies: Vec<_> = seen
@@ -185,17 +172,21 @@ async fn stacked_layers_send_the_body_once_an_attempt() {
     });
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_budget_of_two_layers_gets_one_deposit_a_call() {
+/// Five tokens of ten, and each good call adds one.
+fn half_full() -> Budget {
     let budget = Budget::builder()
         .ratio(1.0)
         .floor_per_second(0.0)
         .capacity(10)
         .build()
         .unwrap();
-    for _ in 0..5 {
-        budget.try_withdraw().unwrap().spend();
-    }
+    (0..5).for_each(|_| budget.try_withdraw().unwrap().spend());
+    budget
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_budget_of_two_layers_gets_one_deposit_a_call() {
+    let budget = half_full();
     let service = ServiceBuilder::new()
         .layer(layer().with_budgets(budget.clone()))
         .layer(inner().with_budgets(budget.clone()))
@@ -216,16 +207,6 @@ async fn a_budget_of_two_layers_gets_one_deposit_a_call() {
 
 #[tokio::test(start_paused = true)]
 async fn only_served_traffic_deposits() {
-    let budget = || {
-        let budget = Budget::builder()
-            .ratio(1.0)
-            .floor_per_second(0.0)
-            .capacity(10)
-            .build()
-            .unwrap();
-        (0..5).for_each(|_| budget.try_withdraw().unwrap().spend());
-        budget
-    };
     for (status, deposits) in [
         (200, 1.0),
         (304, 1.0),
@@ -239,7 +220,7 @@ async fn only_served_traffic_deposits() {
         (500, 0.0),
         (503, 0.0),
     ] {
-        let (none, budget) = (StandardPolicy::none(), budget());
+        let (none, budget) = (StandardPolicy::none(), half_full());
         let service = RetryLayer::new(none)
             .with_budgets(budget.clone())
             .layer(Script::new([Reply::status(status)]));

@@ -40,3 +40,28 @@ pub(super) fn kind(error: &StdErr) -> Option<FailureKind> {
         None
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use http_body::Frame;
+    use http_body_util::StreamBody;
+    use reqwest::{Body, Response};
+
+    use super::*;
+    use crate::BoxError;
+
+    #[tokio::test]
+    async fn a_response_that_was_refused_or_not_read_whole_was_a_response() {
+        let refused = http::Response::builder().status(500).body("").unwrap();
+        let refused = Response::from(refused).error_for_status().unwrap_err();
+        assert!(refused.is_status());
+        let broken = tokio_stream::once(Err::<Frame<Bytes>, BoxError>("broken".into()));
+        let broken = http::Response::new(Body::wrap(StreamBody::new(broken)));
+        let broken = Response::from(broken).bytes().await.unwrap_err();
+        assert!(broken.is_decode());
+        for error in [refused, broken] {
+            assert_eq!(proof(&error, BodyTrace::default()), Some(Proof::Answered));
+        }
+    }
+}

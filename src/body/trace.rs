@@ -415,4 +415,17 @@ mod tests {
         witness.mark(REACHED_CLIENT | STRAYED);
         assert_eq!(witness.trace(), BodyTrace::default());
     }
+
+    #[test]
+    fn a_cut_in_the_middle_of_a_poll_is_not_the_bodys_failure() {
+        let witness = Witness::new();
+        let recorder = Recorder::new(witness.clone(), None);
+        let polled = recorder.polled(&mut Context::from_waker(Waker::noop()), |_| {
+            witness.cut();
+            cut_off()
+        });
+        assert!(matches!(polled, Poll::Ready(Some(Err(_)))));
+        assert!(!witness.trace().failed());
+        assert!(witness.take_failure().is_none());
+    }
 }

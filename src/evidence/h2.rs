@@ -2,7 +2,7 @@
 
 use h2::{Error, Reason};
 
-use super::reading::Proof;
+use super::proof::Proof;
 use super::{FailureKind, StdErr, io};
 
 /// What the peer said about the stream. The caller vouches for the error's position: an error like

@@ -16,7 +16,7 @@ use hyper_util::client::legacy;
 
 use super::causes::causes;
 use super::h2;
-use super::reading::Proof;
+use super::proof::Proof;
 use super::{FailureKind, StdErr};
 use crate::body::BodyTrace;
 

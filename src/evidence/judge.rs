@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::reading::{self, Proof};
+use super::proof::Proof;
+use super::reading;
 use super::{
     Classify, Evidence, EvidenceError, FailedAttempt, Failure, FailureKind, PeerPromises, Phase,
 };

@@ -14,6 +14,7 @@ mod h2;
 mod hyper;
 mod io;
 mod judge;
+mod proof;
 mod reading;
 #[cfg(feature = "reqwest")]
 mod reqwest;

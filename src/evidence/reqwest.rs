@@ -9,7 +9,7 @@ use std::error::Error as _;
 
 use reqwest::Error;
 
-use super::reading::Proof;
+use super::proof::Proof;
 use super::{FailureKind, StdErr, hyper};
 use crate::body::BodyTrace;
 

@@ -3,7 +3,7 @@
 use tower::load_shed::error::Overloaded;
 use tower::timeout::error::Elapsed;
 
-use super::reading::Proof;
+use super::proof::Proof;
 use super::{FailureKind, StdErr};
 use crate::body::BodyTrace;
 

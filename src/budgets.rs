@@ -251,6 +251,26 @@ mod tests {
     }
 
     #[test]
+    fn a_budget_is_for_its_own_upstream_of_its_own_budgets_while_it_has_its_place() {
+        let (one, other, shared) = (dry(1), dry(1), Budgets::from(Budget::default()));
+        let (a, b) = (get("http://a/"), get("http://b/"));
+        let of = |budgets: &Budgets, parts| budgets.find(parts).unwrap().budget().clone();
+        let held = of(&one, &a);
+        assert!(one.is_for(&held, &a));
+        for (budgets, parts) in [
+            (&one, &b),
+            (&other, &a),
+            (&shared, &a),
+            (&Budgets::off(), &a),
+        ] {
+            assert!(!budgets.is_for(&held, parts));
+        }
+        assert!(shared.is_for(&of(&shared, &a), &b));
+        of(&one, &b);
+        assert!(!one.is_for(&held, &a), "it was evicted");
+    }
+
+    #[test]
     fn no_budget_where_they_are_off() {
         let mut held = None;
         dry(1).for_call(&get("http://a/"), &mut held);

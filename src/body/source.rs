@@ -272,7 +272,11 @@ mod tests {
 
     #[test]
     fn few_bytes_are_offered_to_be_copied_and_more_are_shared() {
-        let offered = |body: &ReplayBody| body.few_bytes().map(|(bytes, _)| bytes.len());
+        let offered = |body: &ReplayBody| {
+            let (bytes, state) = body.few_bytes()?;
+            assert_eq!(state, body.state());
+            Some(bytes.len())
+        };
         for len in [0, 1, FEW, FEW + 1] {
             let body = ReplayBody::bytes(vec![7; len]);
             assert_eq!(offered(&body), (len <= FEW).then_some(len));

@@ -353,6 +353,49 @@ mod tests {
     }
 
     #[test]
+    fn an_empty_body_that_was_cut_off_does_not_look_empty() {
+        let mut source = ReplayBody::empty().into_source();
+        let (body, _) = attempt(&mut source);
+        assert_eq!(body.size_hint().exact(), Some(0));
+        source.cut();
+        assert_eq!(
+            body.size_hint().exact(),
+            None,
+            "else nobody asks for the error"
+        );
+    }
+
+    #[test]
+    fn a_body_knows_whose_attempt_it_is_of() {
+        let body = ReplayBody::bytes("a");
+        assert!(body.outer().is_none());
+        let (body, witness) = attempt(&mut body.into_source());
+        let outer = body.outer().expect("an attempt's");
+        assert!(outer.is(&witness) && !outer.is(&Witness::new()));
+    }
+
+    #[cfg(feature = "reqwest")]
+    #[test]
+    fn a_body_is_sent_alone_where_its_client_says_so() {
+        let (mut body, witness) = attempt(&mut ReplayBody::bytes("a").into_source());
+        assert!(!witness.trace().is_alone());
+        body.sent_alone();
+        assert!(witness.trace().is_alone());
+    }
+
+    #[test]
+    fn a_body_in_memory_is_watched_where_it_is() {
+        let (mut body, witness) = (ReplayBody::bytes("abc"), Witness::new());
+        assert!(matches!(
+            body.watch(witness.clone(), Some(4)),
+            Err(OpenError::Failed(_))
+        ));
+        assert!(body.watch(witness.clone(), Some(3)).is_ok());
+        assert_eq!(text(&mut body), "abc");
+        assert!(witness.trace().polled());
+    }
+
+    #[test]
     fn a_body_that_was_cut_off_is_never_at_its_end() {
         let mut source = ReplayBody::empty().into_source();
         let (mut old, witness) = attempt(&mut source);

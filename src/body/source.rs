@@ -366,6 +366,15 @@ mod tests {
     }
 
     #[test]
+    fn what_a_client_asked_stays_asked() {
+        let body = ReplayBody::one_shot(Script::new([Step::Hang]));
+        let (mut body, witness) = attempt(&mut body.into_source());
+        assert!(!body.is_end_stream());
+        assert!(poll(&mut body).is_pending());
+        assert!(witness.trace().consulted() && witness.trace().polled());
+    }
+
+    #[test]
     fn a_body_knows_whose_attempt_it_is_of() {
         let body = ReplayBody::bytes("a");
         assert!(body.outer().is_none());

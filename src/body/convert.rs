@@ -175,4 +175,30 @@ mod tests {
         let body = ReplayBody::from(stream);
         assert_eq!(body.state(), BodyState::Untouched);
     }
+
+    #[cfg(feature = "hyper")]
+    #[tokio::test]
+    async fn what_was_received_is_one_stream() {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let (near, mut far) = tokio::io::duplex(1024);
+        let near = hyper_util::rt::TokioIo::new(near);
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(near)
+            .await
+            .expect("connected");
+        tokio::spawn(connection);
+        let answer = sender.send_request(http::Request::new(ReplayBody::empty()));
+        let server = async {
+            far.read_u8().await.expect("a request");
+            let response = b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nabc";
+            far.write_all(response).await.expect("written");
+        };
+        let (response, ()) = tokio::join!(answer, server);
+        let body = ReplayBody::from(response.expect("a response").into_body());
+        assert_eq!(body.replayability(), Replayability::OneShot);
+        assert_eq!(body.state(), BodyState::Untouched);
+        assert_eq!(
+            super::super::script::collect(body).await.expect("whole"),
+            "abc"
+        );
+    }
 }

@@ -95,10 +95,10 @@ impl<P: Policy> Judge<'_, P> {
         if verdict.is_ambiguous() {
             match self.policy.ambiguous_responses(self.call.kept.parts()) {
                 AmbiguousResponses::Reject => {
-                    let facts = self.facts(Some(report), verdict);
                     let facts = Facts {
+                        failure: body.failure(),
                         head: Some(head),
-                        ..facts
+                        ..self.facts(Some(report), verdict)
                     };
                     return Err(AmbiguousFailure::with_response(facts, body).into());
                 }

@@ -179,6 +179,11 @@ impl Error {
         }
     }
 
+    /// Whether it is about the attempt, of a layer further out, that has this witness.
+    pub(crate) fn is_of(&self, witness: &Witness) -> bool {
+        self.facts().is_of(witness)
+    }
+
     fn facts(&self) -> &Facts {
         match self {
             Self::Ambiguous(failure) => &failure.facts,
@@ -220,7 +225,8 @@ macro_rules! questions {
                 self.facts().evidence()
             }
 
-            /// The last attempt's failure. `None`: a response ended the call.
+            /// The last attempt's failure. `None`: a response ended the call, unbroken as far as it was
+            /// read.
             pub fn failure(&self) -> Option<&Failure> {
                 self.facts().failure.as_ref()
             }
@@ -280,6 +286,10 @@ enum Claim {
 }
 
 impl Facts {
+    pub(crate) fn is_of(&self, witness: &Witness) -> bool {
+        self.outer.as_ref().is_some_and(|outer| outer.is(witness))
+    }
+
     pub(crate) fn evidence(&self) -> Evidence {
         self.failure
             .map_or(Evidence::ResponseReceived, |failure| failure.evidence())

@@ -152,14 +152,15 @@ where
         shared: Arc<Shared<S, P>>,
         ready: &mut S,
     ) -> Self {
+        // The instance that was ready is the one that will be called. Where nothing is sent it is
+        // let go, with whatever it has reserved: the caller takes it for called.
+        let service = mem::replace(ready, shared.instance());
         let stage = match held {
             // Its deadline has passed.
             None => unsent(FailureKind::DeadlineReached, None),
             _ if call.progress.is_late() => unsent(FailureKind::DeadlineReached, None),
             Some(Held::Opening(opening)) => {
                 call.progress.start_clock();
-                // The instance that was ready is the one that will be called.
-                let service = mem::replace(ready, shared.instance());
                 Stage::Opening(Box::new(Unopened {
                     opening: SyncWrapper::new(opening),
                     head,
@@ -292,19 +293,26 @@ where
     /// The inner service failed. A layer below may have failed with a whole response: the third
     /// answer to one is an answer to judge here.
     fn failed(&mut self, error: BoxError) -> Go<S, B> {
-        let error = match error
-            .downcast::<Error>()
-            .map(|error| error.into_response_of::<B>())
-        {
-            Ok(Ok((response, retried))) => {
-                let (mut head, body) = response.into_parts();
-                if retried {
-                    head.extensions.insert(Retried);
+        let witness = &self.call.progress.witness;
+        let error: BoxError = match error.downcast::<Error>() {
+            Ok(error) if error.is_of(witness) => {
+                let report = error.report().clone();
+                match error.into_response_of::<B>() {
+                    Ok((response, retried)) => {
+                        let (mut head, body) = response.into_parts();
+                        // What it knows of the attempts before this response.
+                        head.extensions.insert(report);
+                        if retried {
+                            head.extensions.insert(Retried);
+                        }
+                        let body = self.counted(&head, body);
+                        return self.ended(Ended::Response(head, body), None, None);
+                    }
+                    Err(error) => error.into(),
                 }
-                let body = self.counted(&head, body);
-                return self.ended(Ended::Response(head, body), None, None);
             }
-            Ok(Err(error)) => error.into(),
+            // Of a side call: its response is no answer to this request.
+            Ok(error) => error,
             Err(error) => error,
         };
         let ended = self.judge().failed(error);

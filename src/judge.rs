@@ -74,7 +74,7 @@ impl<P: Policy> Judge<'_, P> {
         let mut failure = judged.failure;
         if let Some(word) = last_word(&*error).filter(|_| !trace.failed()) {
             let witness = &self.call.progress.witness;
-            if !judged.stated && word.outer.as_ref().is_some_and(|outer| outer.is(witness)) {
+            if !judged.stated && word.is_of(witness) {
                 let kind = word
                     .failure
                     .map_or(FailureKind::Unknown, |failure| failure.kind());
@@ -213,9 +213,13 @@ impl<P: Policy> Judge<'_, P> {
         Some(refresher.refresh(stale, challenge.clone()))
     }
 
-    /// Starts asking what became of the attempt.
+    /// Starts asking what became of the attempt. What is left of one that failed is cut off first: a
+    /// client may still hold the request, and must not send it once the upstream was asked.
     pub(crate) fn ask(&mut self, outcome: Outcome<'_>) -> Option<Asking> {
         let reconcile = self.settings.reconcile.clone()?;
+        if outcome.response().is_none() {
+            self.call.progress.witness.cut();
+        }
         Some(reconcile.ask(self.call.head(self.settings), Ambiguous::of(outcome)))
     }
 
@@ -241,7 +245,12 @@ impl<P: Policy> Judge<'_, P> {
         }
         let failure = Failure::not_sent(kind);
         if outcome.response().is_some() && verdict.rule() == Rule::Deny {
-            let verdict = verdict.not_executed();
+            // It was found out of this attempt alone.
+            let verdict = if progress.prior_unknown {
+                verdict
+            } else {
+                verdict.not_executed()
+            };
             self.found_out(Outcome::Failure(&failure), verdict, Execution::NotExecuted);
             return (failure, Ruling::Final(verdict));
         }
@@ -364,6 +373,7 @@ fn record<P: Policy>(
     if !accepted_at_once {
         let execution = match progress.reconciled {
             Some(found) => found,
+            None if verdict.rule() == Rule::Ambiguous => Execution::Unknown,
             None => own_execution(policy, attempt),
         };
         progress.prior_unknown |= execution == Execution::Unknown;

@@ -16,7 +16,9 @@ use crate::evidence::Failure;
 /// [`Error::Ambiguous`](crate::Error::Ambiguous).
 ///
 /// Asked once for each ambiguous attempt, within the call's deadline, and never while draining. An
-/// error or a panic leaves the third answer standing, and is in the report.
+/// error or a panic leaves the third answer standing, and is in the report. Before it is asked about
+/// a failure, the attempt's request body is cut off: a client that still holds the request does not
+/// send it whole any more.
 pub trait Reconcile: Send + Sync + 'static {
     /// What became of `request`, whose attempt ended with `ambiguous`: a failure, or a response
     /// (such as a 503 to a POST) that does not tell.

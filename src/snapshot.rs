@@ -124,9 +124,10 @@ impl Snapshot {
         let path = uri.path_and_query().map_or("", |path| path.as_str());
         self.buffer.extend_from_slice(path.as_bytes());
         // Put together of its parts, a URI can be one that no text is parsed to: `OPTIONS *` of an
-        // authority, a query without a path, one that is too long as a whole.
+        // authority, a query without a path, an authority `*`, one that is too long as a whole.
         let plain = match (uri.authority(), path.as_bytes()) {
-            (_, [b'/', ..]) | (Some(_), []) | (None, b"*") => true,
+            (_, [b'/', ..]) | (None, b"*") => true,
+            (Some(authority), []) => authority.as_str() != "*",
             (_, _) => false,
         };
         if !plain || self.buffer.len() - start > LONGEST_URI {
@@ -273,6 +274,9 @@ mod tests {
             let head = head(uri);
             assert_eq!(round_trip(&head).uri, head.uri, "{uri}");
         }
+        let mut head = head("*");
+        head.uri = Uri::builder().authority("*").build().unwrap();
+        assert_eq!(round_trip(&head).uri, head.uri, "an authority");
     }
 
     #[test]

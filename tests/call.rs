@@ -11,7 +11,10 @@ use support::body::TestBody;
 use support::script::{Reply, Script};
 use support::{MS, layer, request};
 use tower::{Layer, ServiceExt};
-use tower_http_retry::{Decision, Error, Evidence, Failure, FailureKind, Report, RetryDenied};
+use tower_http_retry::{
+    Decision, Error, Evidence, Execution, Failure, FailureKind, Report, RetryDenied, RetryLayer,
+    Rule,
+};
 
 #[tokio::test(start_paused = true)]
 async fn a_success_is_delivered_as_it_is() {
@@ -89,6 +92,20 @@ async fn a_503_to_a_post_is_ambiguous_and_carries_the_response() {
     };
     let response = failure.into_response::<TestBody>().unwrap();
     assert_eq!(response.status(), 503);
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_a_rule_says_ambiguous_the_execution_is_unknown_whatever_the_status() {
+    let policy = support::policy().rule(|_| Some(Rule::Ambiguous));
+    let service = RetryLayer::new(policy.build().unwrap());
+    let error = service
+        .layer(Script::new([Reply::status(200)]))
+        .oneshot(request(Method::POST, "order"))
+        .await
+        .unwrap_err();
+    assert!(error.is_ambiguous());
+    assert_eq!(error.execution(), Execution::Unknown);
+    assert_eq!(error.report().execution(), Execution::Unknown);
 }
 
 #[tokio::test(start_paused = true)]

@@ -222,6 +222,7 @@ async fn the_status_of_a_broken_error_rules_not_the_break() {
     let Error::Ambiguous(failure) = error else {
         panic!("not ambiguous")
     };
+    assert_eq!(failure.evidence(), Evidence::PartialResponse);
     let response = failure.into_boxed_response().unwrap();
     assert_eq!(response.status(), 503);
     assert!(response.into_body().collect().await.is_err());
@@ -532,6 +533,20 @@ async fn what_is_no_length_promises_none() {
     ] {
         assert!(!falls_short(lengths).await, "{lengths:?}");
     }
+}
+
+/// RFC 9112 §6.3. hyper reads the chunks, and leaves both headers in the head.
+#[tokio::test(start_paused = true)]
+async fn a_transfer_coding_overrides_the_length() {
+    let reply = Reply::status(200)
+        .header("content-length", "10")
+        .header("transfer-encoding", "chunked")
+        .body(b"half");
+    let service = layer().layer(Script::new([reply]));
+    let response = service.oneshot(request(Method::GET, ())).await.unwrap();
+    let (bytes, error) = read(response).await;
+    assert_eq!(bytes, b"half");
+    assert!(error.is_none());
 }
 
 #[tokio::test(start_paused = true)]

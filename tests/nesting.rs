@@ -9,8 +9,8 @@ use support::script::{Reply, Script};
 use support::{MS, layer, request};
 use tower::{Layer, ServiceBuilder, ServiceExt};
 use tower_http_retry::{
-    Budget, Error, Evidence, Execution, Failure, FailureKind, Report, Retry, RetryDenied,
-    RetryLayer, StandardPolicy,
+    AmbiguousResponses, Budget, Error, Evidence, Execution, Failure, FailureKind, Report, Retry,
+    RetryDenied, RetryLayer, Rule, StandardPolicy,
 };
 
 fn inner() -> RetryLayer {
@@ -124,6 +124,61 @@ async fn an_ambiguous_inner_answer_stays_ambiguous() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_refusal_after_an_attempt_of_unknown_execution_stays_ambiguous() {
+    for answer in [AmbiguousResponses::Reject, AmbiguousResponses::Deliver] {
+        let careless = support::policy()
+            .rule(|attempt| (attempt.status()?.as_u16() == 503).then_some(Rule::Retry))
+            .ambiguous_responses(answer)
+            .build()
+            .unwrap();
+        let script = Script::new([
+            Reply::status(503),
+            Reply::status(429).header("retry-after", "1000"),
+        ]);
+        let service = ServiceBuilder::new()
+            .layer(layer())
+            .layer(RetryLayer::new(careless))
+            .service(script.clone());
+        let error = service
+            .oneshot(request(Method::POST, "order"))
+            .await
+            .unwrap_err();
+        assert_eq!(script.attempts(), 2);
+        assert!(error.is_ambiguous());
+        assert_eq!(error.status().unwrap(), 429);
+        assert_eq!(error.execution(), Execution::Unknown);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_response_to_a_side_call_is_no_answer() {
+    let (main, token) = (
+        Script::new([Reply::status(200)]),
+        times(1, || Reply::status(503)),
+    );
+    let authorized = {
+        let (main, token) = (main.clone(), token.clone());
+        tower::service_fn(move |request| {
+            let (main, token) = (inner().layer(main.clone()), inner().layer(token.clone()));
+            async move {
+                token
+                    .oneshot(support::request(Method::POST, "token"))
+                    .await?;
+                main.oneshot(request).await
+            }
+        })
+    };
+    let error = layer()
+        .layer(authorized)
+        .oneshot(request(Method::GET, ()))
+        .await
+        .unwrap_err();
+    assert!(matches!(error, Error::Failed(_)));
+    assert_eq!(error.status(), None);
+    assert_eq!((token.attempts(), main.attempts()), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_inner_layer_that_never_retries_stops_nobody() {
     let script = Script::new([
         Reply::status(503),
@@ -203,6 +258,30 @@ async fn a_budget_of_two_layers_gets_one_deposit_a_call() {
         7.0,
         "a plain 404 is traffic that was served"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_deposit_also_through_a_layer_between_that_has_another_budget_or_none() {
+    for with_budget in [true, false] {
+        let budget = half_full();
+        let again = support::policy()
+            .rule(|attempt| (attempt.number().get() == 1).then_some(Rule::Retry))
+            .build()
+            .unwrap();
+        let again = RetryLayer::new(again);
+        let between = if with_budget {
+            again.with_budgets(half_full())
+        } else {
+            again.without_budgets()
+        };
+        let service = ServiceBuilder::new()
+            .layer(layer().with_budgets(budget.clone()))
+            .layer(between)
+            .layer(inner().with_budgets(budget.clone()))
+            .service(times(2, || Reply::status(200)));
+        service.oneshot(request(Method::GET, ())).await.unwrap();
+        assert_eq!(budget.balance(), 6.0);
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,22 +3,24 @@
 
 mod support;
 
+use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::AUTHORIZATION;
-use http::{HeaderValue, Method, Response, StatusCode, request, response};
+use http::{HeaderValue, Method, Request, Response, StatusCode, request, response};
 use http_body_util::BodyExt;
 use support::script::{Reply, Script};
 use support::{MS, layer, request};
 use tokio::time::Instant;
-use tower::{Layer, ServiceExt};
+use tower::{Layer, Service, ServiceExt};
 use tower_http_retry::{
-    AmbiguousResponses, Attempt, BoxError, Budget, Decision, Drain, Error, Evidence, Execution,
-    Failure, FailureKind, Outcome, Policy, Reconcile, Reconciled, Refresh, Report, RetryDenied,
-    RetryLayer, Rule, StandardPolicy,
+    AmbiguousResponses, Attempt, AttemptNumber, BoxError, Budget, Decision, Drain, Error, Evidence,
+    Execution, Failure, FailureKind, Outcome, Policy, Reconcile, Reconciled, Refresh, ReplayBody,
+    Report, RetryDenied, RetryLayer, Rule, StandardPolicy,
 };
 
 /// Says what it was told to, and counts.
@@ -438,4 +440,92 @@ async fn a_careless_policy_is_reconciled_where_the_steps_stop_it() {
         .unwrap();
     assert_eq!(response.status(), 503);
     assert_eq!(asked.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_found_out_of_one_attempt_says_nothing_of_an_earlier_one() {
+    let (oracle, asked) = oracle(async || Ok(Reconciled::NotExecuted));
+    let policy = support::policy()
+        .rule(|attempt| (attempt.status()? == StatusCode::BAD_GATEWAY).then_some(Rule::Retry))
+        .build()
+        .unwrap();
+    let script = Script::new([Reply::status(502), Reply::status(500)]);
+    let service = RetryLayer::new(policy).with_reconcile(oracle).layer(script);
+    let error = service
+        .oneshot(request(Method::POST, "order"))
+        .await
+        .unwrap_err();
+    assert!(error.is_ambiguous());
+    assert_eq!(error.execution(), Execution::Unknown);
+    assert_eq!(asked.load(Ordering::SeqCst), 1);
+}
+
+/// Sends what it is given when it gets to it, whether or not anybody still waits: as a client does
+/// whose connection has no free stream.
+#[derive(Clone, Default)]
+struct Queue {
+    waiting: Arc<Mutex<Vec<ReplayBody>>>,
+    executed: Arc<AtomicUsize>,
+}
+
+impl Queue {
+    async fn send(&self) {
+        let waiting = std::mem::take(&mut *self.waiting.lock().unwrap());
+        for body in waiting {
+            if body.collect().await.is_ok() {
+                self.executed.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+    }
+}
+
+impl Service<Request<ReplayBody>> for Queue {
+    type Response = Response<String>;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<String>, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<ReplayBody>) -> Self::Future {
+        let queue = self.clone();
+        let is_retry = request.extensions().get::<AttemptNumber>().is_some();
+        queue.waiting.lock().unwrap().push(request.into_body());
+        Box::pin(async move {
+            if !is_retry {
+                std::future::pending::<()>().await;
+            }
+            queue.send().await;
+            Ok(Response::default())
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_client_still_holds_is_not_sent_after_somebody_was_asked() {
+    for body in [
+        ReplayBody::empty(),
+        ReplayBody::from("order"),
+        ReplayBody::from(vec![0; 5000]),
+        ReplayBody::buffered(support::body::TestBody::from(&b"order"[..]), 10),
+    ] {
+        let queue = Queue::default();
+        let stream = queue.clone();
+        let (oracle, _) = oracle(move || {
+            let stream = stream.clone();
+            async move {
+                // While the answer is on its way back, a stream becomes free.
+                stream.send().await;
+                Ok(Reconciled::NotExecuted)
+            }
+        });
+        let service = layer()
+            .with_attempt_timeout(50 * MS)
+            .with_reconcile(oracle)
+            .layer(queue.clone());
+        let call = service.oneshot(request(Method::POST, body));
+        assert_eq!(call.await.unwrap().status(), 200);
+        assert_eq!(queue.executed.load(Ordering::SeqCst), 1);
+    }
 }

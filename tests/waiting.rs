@@ -17,8 +17,8 @@ use tokio::time::Instant;
 use tower::limit::ConcurrencyLimitLayer;
 use tower::{Layer, Service, ServiceBuilder, ServiceExt};
 use tower_http_retry::{
-    Backoff, Budget, Delivery, Discard, Drain, Error, Failure, FailureKind, Report, RetryDenied,
-    RetryLayer, StandardPolicy,
+    Backoff, Budget, Deadline, Delivery, Discard, Drain, Error, Failure, FailureKind, Report,
+    RetryDenied, RetryLayer, StandardPolicy,
 };
 
 #[tokio::test(start_paused = true)]
@@ -39,6 +39,25 @@ async fn no_permit_is_held_during_a_backoff() {
     );
     first.await.unwrap().unwrap();
     assert_eq!(script.attempts(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_permit_is_held_for_a_call_that_was_never_sent() {
+    let mut late = request(Method::GET, ());
+    late.extensions_mut()
+        .insert(Deadline::after(Duration::ZERO));
+    let mut misdeclared = request(Method::PUT, "four");
+    misdeclared
+        .headers_mut()
+        .insert("content-length", 10.into());
+    for unsent in [late, misdeclared] {
+        let probe = Probe::new(Script::new([]), 1);
+        let semaphore = probe.semaphore();
+        let mut service = layer().layer(probe);
+        let call = service.ready().await.unwrap().call(unsent);
+        assert!(call.await.is_err());
+        assert_eq!(semaphore.available_permits(), 1);
+    }
 }
 
 #[tokio::test(start_paused = true)]

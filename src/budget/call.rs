@@ -64,16 +64,20 @@ impl CallBudget {
         if self.budget.is_full() {
             return;
         }
-        let deposited = self.deposited || Deposited::in_budget(&self.budget, response);
-        if !deposited && self.budget.add(Bucket::deposit) {
+        let noted = Deposited::in_budget(&self.budget, response);
+        // Also where an earlier request of the call has paid: layers further out see only this response.
+        if !noted && (self.deposited || self.budget.add(Bucket::deposit)) {
             Deposited::note(&self.budget, response);
         }
     }
 
-    /// The call does not end with this response: another request is sent.
-    pub(crate) fn carry(&mut self, response: &Extensions, next: &mut Extensions) {
+    /// The call does not end with this response: another request is sent. The note goes with it,
+    /// also through a layer without a budget.
+    pub(crate) fn carry(own: &mut Option<Self>, response: &Extensions, next: &mut Extensions) {
         if let Some(Deposited(budgets)) = response.get() {
-            self.deposited |= budgets.iter().any(|budget| budget.is(&self.budget));
+            if let Some(own) = own {
+                own.deposited |= budgets.iter().any(|budget| budget.is(&own.budget));
+            }
             for budget in budgets.iter() {
                 Deposited::note(budget, next);
             }
@@ -125,12 +129,12 @@ mod tests {
     #[test]
     fn a_call_that_the_outer_layer_repeats_deposits_once() {
         let budget = budget();
-        let mut outer = CallBudget::new(budget.clone(), &Extensions::new());
+        let mut outer = Some(CallBudget::new(budget.clone(), &Extensions::new()));
         let (mut first, mut next, mut last) = Default::default();
         CallBudget::new(budget.clone(), &Extensions::new()).deposit(&mut first);
-        outer.carry(&first, &mut next);
+        CallBudget::carry(&mut outer, &first, &mut next);
         CallBudget::new(budget.clone(), &next).deposit(&mut last);
-        outer.deposit(&mut last);
+        outer.unwrap().deposit(&mut last);
         assert_eq!(budget.balance(), 99.25);
     }
 

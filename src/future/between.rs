@@ -15,6 +15,7 @@ use tower::Service;
 use super::{Drained, Go, Run, Stage, Woken};
 use crate::BoxError;
 use crate::body::{OpenError, Opened, Opening, ReplayBody};
+use crate::budget::CallBudget;
 use crate::call::Prepared;
 use crate::ended::{Ended, Last, earlier_error};
 use crate::evidence::{Failure, FailureKind};
@@ -343,8 +344,9 @@ where
         }
         if let Some(Between { last, .. }) = between {
             let (response, error) = last.into_parts();
-            if let (Some(response), Some(budget)) = (response, &mut progress.budget) {
-                budget.carry(&response.extensions, &mut head.extensions);
+            if let Some(response) = response {
+                let budget = &mut progress.budget;
+                CallBudget::carry(budget, &response.extensions, &mut head.extensions);
             }
             progress.prior_error = error
                 .and_then(earlier_error)

@@ -8,6 +8,7 @@ use super::status::is_error;
 use super::{Decision, Policy, RetryAfterHints, RetryDenied, Rule, Step, Verdict};
 use crate::attempt::{Attempt, Outcome, Retried};
 use crate::evidence::{Evidence, Execution, FailureKind};
+use crate::report::Report;
 
 /// Judges an attempt. Pure: the same facts and the same policy give the same verdict.
 ///
@@ -134,6 +135,12 @@ fn execution<P: Policy + ?Sized>(policy: &P, attempt: &Attempt<'_>, rule: Rule) 
 /// Whether this attempt alone was executed: evidence tells for failures, the policy for responses.
 pub(crate) fn own_execution<P: Policy + ?Sized>(policy: &P, attempt: &Attempt<'_>) -> Execution {
     match attempt.outcome {
+        // A layer below, which made several attempts of this one, knows more than its last response.
+        Outcome::Response(head) | Outcome::Broken(head, _)
+            if head.extensions.get().map(Report::execution) == Some(Execution::Unknown) =>
+        {
+            Execution::Unknown
+        }
         Outcome::Response(_) | Outcome::Broken(..) => policy.execution(attempt),
         Outcome::Failure(failure) => match failure.evidence() {
             Evidence::NotSent => Execution::NotExecuted,

@@ -123,10 +123,11 @@ pub trait Policy: Send + Sync + 'static {
         false
     }
 
-    /// Whether any answer about an *attempt* needs [`Attempt::request`]. Default `true`.
+    /// Whether any answer about an *attempt* needs [`Attempt::request`], or that of
+    /// [`ambiguous_responses`](Self::ambiguous_responses) its argument. Default `true`.
     ///
     /// Where a call can never be repeated, a policy that says `false` saves the layer from keeping
-    /// a copy of the head: [`Attempt::request`] is then an empty one.
+    /// a copy of the head: both are then empty, but for the method.
     fn reads_request(&self) -> bool {
         true
     }

@@ -12,6 +12,7 @@ use pin_project_lite::pin_project;
 use super::counted::Counted;
 use super::error::BodyError;
 use crate::BoxError;
+use crate::evidence::Failure;
 use crate::policy::RetryDenied;
 
 pin_project! {
@@ -103,6 +104,11 @@ impl<B> ResponseBody<B> {
             (Live::Ended, None) => Rest::End,
         };
         (frames, rest)
+    }
+
+    /// What broke it before delivery, if something did.
+    pub(crate) fn failure(&self) -> Option<Failure> {
+        self.broken().map(|broken| *broken.failure())
     }
 
     fn frames(&self) -> impl Iterator<Item = &Frame<Bytes>> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
-use http::header::CONTENT_LENGTH;
+use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{Method, StatusCode, response};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
@@ -130,8 +130,9 @@ fn read(
 }
 
 /// The length that `content-length` promises for this body. HEAD, 1xx, 204, 304 and a successful
-/// CONNECT have none, whatever the header says (RFC 9110 §6.4.1, §8.6). The same length said
-/// several times, in lines or in a list, is that length (§8.6).
+/// CONNECT have none, whatever the header says (RFC 9110 §6.4.1, §8.6), nor has one beside a
+/// transfer coding, which overrides it (RFC 9112 §6.3). The same length said several times, in
+/// lines or in a list, is that length (§8.6).
 #[inline]
 fn expected(method: &Method, head: &response::Parts) -> Option<u64> {
     if head.headers.is_empty() || is_bodiless(method, head.status) {
@@ -139,6 +140,9 @@ fn expected(method: &Method, head: &response::Parts) -> Option<u64> {
     }
     let mut lines = head.headers.get_all(CONTENT_LENGTH).iter();
     let first = content_length(lines.next()?.as_bytes())?;
+    if head.headers.contains_key(TRANSFER_ENCODING) {
+        return None;
+    }
     lines
         .all(|line| content_length(line.as_bytes()) == Some(first))
         .then_some(first)

@@ -151,6 +151,20 @@ async fn a_refusal_after_an_attempt_of_unknown_execution_stays_ambiguous() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn not_executed_is_what_no_attempt_was_of_whichever_layer() {
+    let script = Script::new([Reply::status(500), Reply::status(408)]);
+    let once = RetryLayer::new(support::policy().retries(1).build().unwrap());
+    let service = layer().layer(once.layer(script.clone()));
+    let response = service
+        .oneshot(request(Method::PUT, "order"))
+        .await
+        .unwrap();
+    assert_eq!((response.status().as_u16(), script.attempts()), (408, 2));
+    let report = response.extensions().get::<Report>().unwrap();
+    assert_eq!(report.execution(), Execution::Answered);
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_response_to_a_side_call_is_no_answer() {
     let (main, token) = (
         Script::new([Reply::status(200)]),

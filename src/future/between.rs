@@ -17,6 +17,7 @@ use crate::BoxError;
 use crate::body::{OpenError, Opened, Opening, ReplayBody};
 use crate::budget::CallBudget;
 use crate::call::Prepared;
+use crate::deadline::after;
 use crate::ended::{Ended, Last, earlier_error};
 use crate::evidence::{Failure, FailureKind};
 use crate::judge::Wait;
@@ -80,7 +81,7 @@ where
                 if discard.bytes() == 0 {
                     return self.discarded(Last::Response(head, body), wait);
                 }
-                let until = wait.from.checked_add(discard.time());
+                let until = after(wait.from, discard.time());
                 let ahead = Ahead::new(head, body);
                 Go::To(Stage::Discarding(Box::new(Discarded {
                     ahead,

@@ -135,13 +135,16 @@ fn execution<P: Policy + ?Sized>(policy: &P, attempt: &Attempt<'_>, rule: Rule) 
 /// Whether this attempt alone was executed: evidence tells for failures, the policy for responses.
 pub(crate) fn own_execution<P: Policy + ?Sized>(policy: &P, attempt: &Attempt<'_>) -> Execution {
     match attempt.outcome {
-        // A layer below, which made several attempts of this one, knows more than its last response.
-        Outcome::Response(head) | Outcome::Broken(head, _)
-            if head.extensions.get().map(Report::execution) == Some(Execution::Unknown) =>
-        {
-            Execution::Unknown
+        Outcome::Response(head) | Outcome::Broken(head, _) => {
+            // A layer below, which made several attempts of this one, knows more than its last
+            // response tells.
+            let below = head.extensions.get().map(Report::execution);
+            match (below, policy.execution(attempt)) {
+                (Some(Execution::Unknown), _) => Execution::Unknown,
+                (Some(Execution::Answered), Execution::NotExecuted) => Execution::Answered,
+                (_, own) => own,
+            }
         }
-        Outcome::Response(_) | Outcome::Broken(..) => policy.execution(attempt),
         Outcome::Failure(failure) => match failure.evidence() {
             Evidence::NotSent => Execution::NotExecuted,
             // Even if a response was received: without its head the caller cannot see the answer.

@@ -11,10 +11,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, request, response};
 use http_body_util::Full;
+use tokio::time::Instant;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_http_retry::{
-    Backoff, BoxError, Delivery, Drain, Failure, FailureKind, Refresh, ReplayBody, RetryLayer,
-    StandardPolicy,
+    Backoff, BoxError, Delivery, Discard, Drain, Failure, FailureKind, Refresh, ReplayBody,
+    RetryLayer, StandardPolicy,
 };
 
 use crate::support::body::{Step, TestBody};
@@ -144,6 +145,29 @@ async fn a_late_open_keeps_the_last_real_outcome() {
 }
 
 /// Each keeps the transport's last error, none the time-outs before it.
+/// As far as a clock goes; a timer's rounding must not go further.
+#[tokio::test(start_paused = true)]
+async fn a_failed_response_may_be_read_out_until_the_end_of_time() {
+    let longest = (0..94).rev().fold(Duration::ZERO, |longest, bit| {
+        let step = 1_u128 << bit;
+        let (seconds, nanos) = (step / 1_000_000_000, (step % 1_000_000_000) as u32);
+        u64::try_from(seconds)
+            .ok()
+            .and_then(|seconds| longest.checked_add(Duration::new(seconds, nanos)))
+            .filter(|longest| Instant::now().checked_add(*longest).is_some())
+            .unwrap_or(longest)
+    });
+    for time in [longest, longest - MS, Duration::MAX] {
+        let slow = Reply::status(503).steps([Step::Pause(5 * MS), Step::Data(b"busy")]);
+        let script = Script::new([slow, Reply::status(200)]);
+        let service = layer()
+            .with_discard(Discard::default().within(time))
+            .layer(script.clone());
+        service.oneshot(request(Method::GET, ())).await.unwrap();
+        assert_eq!(script.waits(), [100 * MS]);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn many_attempts_may_time_out() {
     let none = Backoff::exponential(Duration::ZERO, Duration::ZERO);

@@ -17,7 +17,7 @@ use http::Method;
 /// ```
 ///
 /// Without a declaration the policy's rule, a key, a precondition and last the method decide, in
-/// that order (behaviour §3).
+/// that order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Idempotency {
     /// Changes nothing: GET, HEAD, OPTIONS, TRACE, QUERY.

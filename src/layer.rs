@@ -36,6 +36,10 @@ use crate::shared::Settings;
 ///     .with_deadline(Duration::from_secs(10))
 ///     .with_attempt_timeout(Duration::from_secs(2));
 /// ```
+///
+/// If the compiler finds no `oneshot` or `call` on the wrapped service, the inner one is not a
+/// service of `http::Request<ReplayBody>`: give the client [`ReplayBody`](crate::ReplayBody) as its
+/// body type, and put reqwest's client into `ReqwestService`.
 #[must_use]
 pub struct RetryLayer<P = StandardPolicy> {
     policy: Arc<P>,

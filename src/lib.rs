@@ -65,7 +65,7 @@
 //! | `rustls` | tells a refused certificate from a broken handshake |
 //! | `fs` | files as request bodies |
 //! | `multipart` | `multipart/form-data` request bodies |
-//! | `tracing` | `observe::Tracing`, an event a decision |
+//! | `tracing` | `observe::Tracing`, one event per decision |
 //! | `metrics` | `observe::Metrics` |
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]

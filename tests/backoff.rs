@@ -1,4 +1,4 @@
-//! Waits before a retry: what other systems do, and what went wrong in them (behaviour §8).
+//! Waits before a retry: what other systems do, and what went wrong in them.
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
 
 mod support;
@@ -337,7 +337,7 @@ fn server_hint_range() {
 #[test]
 fn defaults() {
     vectors::check("defaults", 1, &[], |case| {
-        // Documentation of somebody else's defaults. Ours are in behaviour §8.
+        // Documentation of somebody else's defaults. Ours are in docs/budgets-and-backoff.md.
         assert_eq!(case.adopt, Adopt::Reference);
         let ours = Backoff::default();
         assert_eq!(
@@ -393,7 +393,7 @@ fn bo_06_an_unlimited_maximum_saturates_too() {
     }
 }
 
-/// The case wants a previous wait of zero to leave at most 1002 ms as well. By behaviour §8 zero,
+/// The case wants a previous wait of zero to leave at most 1002 ms as well. Here zero,
 /// which is that there was none, counts as the base.
 #[test]
 fn bo_07_a_previous_wait_below_the_base_leaves_no_empty_range() {

@@ -1,4 +1,4 @@
-//! The retry budget: what other systems do, what went wrong in them, and the bound (behaviour §7).
+//! The retry budget: what other systems do, what went wrong in them, and the bound.
 #![allow(clippy::indexing_slicing, clippy::unwrap_used, clippy::panic)] // helpers of tests
 
 mod support;

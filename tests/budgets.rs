@@ -1,4 +1,4 @@
-//! Budgets per upstream: bounded, and safe from hostile authorities (behaviour §7).
+//! Budgets per upstream: bounded, and safe from hostile authorities.
 #![allow(clippy::indexing_slicing, clippy::unwrap_used, clippy::panic)] // helpers of tests
 
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,4 @@
-//! When a response is handed over, and what becomes of bodies that break (behaviour §10).
+//! When a response is handed over, and what becomes of bodies that break.
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
 
 mod support;

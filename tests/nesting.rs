@@ -1,5 +1,5 @@
 //! Layers over layers: they never multiply, and share a budget without counting a call twice
-//! (behaviour §7, §12).
+//!.
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
 
 mod support;

@@ -1,4 +1,4 @@
-//! Finding out what became of an ambiguous operation (behaviour §13).
+//! Finding out what became of an ambiguous operation.
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
 
 mod support;

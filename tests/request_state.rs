@@ -1,5 +1,5 @@
 //! What an attempt carries: the caller's own request, pristine, and what changes from one attempt to
-//! the next (behaviour §3, §6, §12).
+//! the next.
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
 
 mod support;

@@ -1,4 +1,4 @@
-//! What servers ask for: how others read it, and what went wrong in them (behaviour §8).
+//! What servers ask for: how others read it, and what went wrong in them.
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
 
 mod support;
@@ -230,7 +230,7 @@ mod tables {
             match case.id.as_str() {
                 // Differs: not "do not retry", but ignored.
                 "grpc-pushback-01" => assert_eq!(hint, None),
-                // Differs: not "do not retry". The case says ignored; by behaviour §8 the longest
+                // Differs: not "do not retry". The case says ignored; here the longest
                 // line counts.
                 "grpc-pushback-03" => assert_eq!(hint, Some(ms(100))),
                 _ => {

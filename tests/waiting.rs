@@ -1,5 +1,5 @@
 //! Between two attempts nothing is held, and whatever ends the call there, the caller gets the last
-//! real outcome (behaviour §8, §9).
+//! real outcome.
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
 
 mod support;

@@ -1,5 +1,5 @@
 //! Between two attempts nothing is held, over real sockets: the servers say what became of the
-//! connection of the failed attempt (behaviour §9).
+//! connection of the failed attempt.
 //!
 //! Time is stopped, and each call is driven by hand: which stage it is in is known, and nothing here
 //! depends on how fast the machine is.

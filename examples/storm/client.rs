@@ -132,7 +132,7 @@ impl Client {
         }
     }
 
-    /// The call was answered: one deposit, whatever its attempts (behaviour §7).
+    /// The call was answered: one deposit, whatever its attempts.
     pub(crate) fn answered(&mut self, attempts: u32) {
         match self {
             Self::Unlimited => {}

@@ -13,7 +13,7 @@ use crate::body::ReplayBody;
 
 /// hyper-util's client at the bottom of a stack.
 ///
-/// The client itself is such a service, too. Through this one the layer knows that nothing stands
+/// The client alone can be wrapped in a layer, too. Through this service the layer knows that nothing stands
 /// between the request body and the client, so that a request which the client gave up without
 /// asking for its body is proven not sent, whatever the error, timeouts included.
 ///

@@ -19,6 +19,8 @@ use crate::body::ReplayBody;
 /// retry has sent requests twice that a server had read before it shut down. So there are two
 /// constructors: [`build`](Self::build) turns both off and takes all evidence there is;
 /// [`new`](Self::new) takes any client, and less of it.
+///
+/// `reqwest::Response::from(response.map(reqwest::Body::wrap))` makes an answer reqwest's own again.
 #[derive(Clone)]
 pub struct ReqwestService {
     client: Client,

@@ -1,4 +1,4 @@
-//! What a call holds outside its attempts (behaviour §4).
+//! What a call holds outside its attempts.
 
 use std::{future::Future, pin::Pin, sync::Arc};
 

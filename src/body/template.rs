@@ -132,7 +132,7 @@ impl Made {
 pub(super) struct FirstLength(OnceLock<Option<u64>>);
 
 impl FirstLength {
-    /// A later body of another length is another payload, which is never sent as a replay (behaviour §4).
+    /// A later body of another length is another payload, which is never sent as a replay.
     pub(super) fn check(&self, body: &Erased) -> Result<(), OpenError> {
         let now = body.size_hint().exact();
         let first = *self.0.get_or_init(|| now);

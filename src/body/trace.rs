@@ -1,4 +1,4 @@
-//! The body witness: what the client below did with an attempt's body (behaviour §2, evidence Q3).
+//! The body witness: what the client below did with an attempt's body.
 
 use std::{
     fmt, iter, mem,

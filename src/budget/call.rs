@@ -43,7 +43,7 @@ impl CallBudget {
         &self.budget
     }
 
-    /// Step 2 (behaviour §5): only a peek.
+    /// Step 2: only a peek.
     pub(crate) fn is_empty(&self) -> bool {
         self.budget.is_empty()
     }

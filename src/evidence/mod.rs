@@ -1,6 +1,6 @@
 //! What an outcome proves about the server.
 //!
-//! One frame for every transport, in `judge.rs` (behaviour §2): phase first, then the body witness,
+//! One frame for every transport, in `judge.rs`: phase first, then the body witness,
 //! then what the error type may add at a fixed position. Walking the `source()` chain for evidence
 //! is never sound: a request body that is itself an HTTP stream puts foreign errors into it.
 

@@ -69,7 +69,7 @@ pub fn decide<P: Policy + ?Sized>(policy: &P, attempt: &Attempt<'_>) -> Verdict 
 }
 
 /// The rule wants another attempt: the server's hint may still stand against it. A hint that is
-/// longer than agreed to is refused before it is held against the deadline (behaviour §5).
+/// longer than agreed to is refused before it is held against the deadline.
 fn again<P: Policy + ?Sized>(
     policy: &P,
     attempt: &Attempt<'_>,

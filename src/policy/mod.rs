@@ -160,7 +160,7 @@ pub enum AmbiguousResponses {
     Deliver,
 }
 
-/// The idempotency of a request (behaviour §3): what it declares, else what the policy says.
+/// The idempotency of a request: what it declares, else what the policy says.
 pub(crate) fn idempotency_for<P: Policy + ?Sized>(
     policy: &P,
     request: &request::Parts,

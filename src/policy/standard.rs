@@ -1,4 +1,4 @@
-//! The status and failure rules (behaviour §6).
+//! The status and failure rules.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -19,7 +19,7 @@ use crate::evidence::{Evidence, Execution, Failure};
 use crate::idempotency::Idempotency;
 use crate::upstream_key::UpstreamKey;
 
-/// The policy of behaviour §6: which statuses and failures are worth another attempt, for which
+/// The standard policy: which statuses and failures are worth another attempt, for which
 /// operations. Defaults: 3 attempts; 408, 425 (once), 429, 502, 503, 504 and transient failures;
 /// full jitter from 50 ms (1 s after 429 and 503) up to 20 s; hints honoured up to 20 s.
 ///

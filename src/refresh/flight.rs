@@ -16,7 +16,7 @@ use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::sync::{Mutex, MutexGuard};
 
 /// A future that is driven by whoever waits for it and is polled: there is no task behind it, and a
-/// call that goes away, or that nobody polls, leaves it to the others (behaviour §11).
+/// call that goes away, or that nobody polls, leaves it to the others.
 ///
 /// It must not panic, nor poll one of its own waiters.
 pub(super) struct Flight<T> {

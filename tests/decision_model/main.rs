@@ -1,5 +1,5 @@
-//! Every input of the decision, against a model that was written from the contract (behaviour §2,
-//! §5, §6) and not from the code.
+//! Every input of the decision, against a model that was written from the rules
+//! (docs/decision-order.md) and not from the code.
 
 #![allow(clippy::indexing_slicing, clippy::unwrap_used)] // helpers of tests
 

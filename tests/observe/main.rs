@@ -1,4 +1,4 @@
-//! Observers: what they are told and when (behaviour §12), and the two that come with the crate.
+//! Observers: what they are told and when, and the two that come with the crate.
 #![allow(clippy::indexing_slicing, clippy::unwrap_used, clippy::panic)] // helpers of tests
 
 mod contract;

@@ -1,4 +1,4 @@
-//! Whether an operation may be repeated (behaviour §3): the five sources, and who wins.
+//! Whether an operation may be repeated: the five sources, and who wins.
 
 use http::{HeaderName, Method, Request, Response, request};
 use tower_http_retry::{

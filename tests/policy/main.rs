@@ -1,4 +1,4 @@
-//! `StandardPolicy` and what it is told of: the contract's tables (behaviour §3, §6).
+//! `StandardPolicy` and what it is told of: the contract's tables.
 
 #![allow(clippy::unwrap_used)] // helpers of tests
 

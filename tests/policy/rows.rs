@@ -1,4 +1,4 @@
-//! The status and failure rules of `StandardPolicy` (behaviour §6), row by row.
+//! The status and failure rules of `StandardPolicy`, row by row.
 
 use std::num::NonZeroU32;
 

@@ -1,4 +1,4 @@
-//! What is known of an upstream: how it is found, and what its headers may change (behaviour §6).
+//! What is known of an upstream: how it is found, and what its headers may change.
 
 use std::num::NonZeroU32;
 

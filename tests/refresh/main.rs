@@ -1,4 +1,4 @@
-//! A new credential after a 401 (behaviour §11).
+//! A new credential after a 401.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)] // helpers of tests
 
 #[path = "../support/mod.rs"]

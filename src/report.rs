@@ -177,6 +177,30 @@ impl AttemptReport {
     }
 }
 
+/// How long something took, for people.
+pub(crate) struct Took(pub(crate) Duration);
+
+impl fmt::Display for Took {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // An attempt that is never pending is over before a clock is read.
+        if self.0.is_zero() {
+            return f.write_str("at once");
+        }
+        write!(f, "in {:?}", rounded(self.0))
+    }
+}
+
+/// To whole milliseconds; below one, to microseconds.
+pub(crate) fn rounded(time: Duration) -> Duration {
+    let unit = if time < Duration::from_millis(1) {
+        1_000
+    } else {
+        1_000_000
+    };
+    let nanos = (time.subsec_nanos() + unit / 2) / unit * unit;
+    Duration::from_nanos(nanos.into()).saturating_add(Duration::from_secs(time.as_secs()))
+}
+
 impl fmt::Debug for AttemptReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AttemptReport")
@@ -200,7 +224,7 @@ impl fmt::Display for AttemptReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "attempt {}", self.number)?;
         if !self.waited_before.is_zero() {
-            write!(f, ", after a wait of {:?}", self.waited_before)?;
+            write!(f, ", after a wait of {:?}", rounded(self.waited_before))?;
         }
         f.write_str(": ")?;
         if let Some(status) = self.status {
@@ -209,7 +233,7 @@ impl fmt::Display for AttemptReport {
         if let Some(failure) = &self.failure {
             write!(f, "{} ", failure.kind())?;
         }
-        write!(f, "[{}] in {:?}", self.evidence, self.duration)?;
+        write!(f, "[{}] {}", self.evidence, Took(self.duration))?;
         match self.reconciled {
             Some(Execution::NotExecuted) => f.write_str(", reconciled: not executed")?,
             Some(Execution::Answered) => f.write_str(", reconciled: executed")?,
@@ -227,5 +251,24 @@ impl fmt::Display for AttemptReport {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_rounded_for_people() {
+        for (time, text) in [
+            (Duration::ZERO, "at once"),
+            (Duration::from_nanos(78_499), "in 78µs"),
+            (Duration::from_nanos(719_118_487), "in 719ms"),
+            (Duration::from_nanos(719_500_000), "in 720ms"),
+            (Duration::from_nanos(1_999_999_999), "in 2s"),
+            (Duration::MAX, "in 18446744073709551615.999999999s"),
+        ] {
+            assert_eq!(Took(time).to_string(), text);
+        }
     }
 }

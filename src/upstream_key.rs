@@ -127,16 +127,24 @@ impl Hash for UpstreamKey {
     }
 }
 
-impl fmt::Debug for UpstreamKey {
-    /// User information is not part of the key, so it cannot be printed.
+/// `http://shop.example`, the caller's own name, or `unnamed`. User information is not part of the
+/// key, so it cannot be printed.
+impl fmt::Display for UpstreamKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.repr {
-            Repr::Unnamed => f.write_str("UpstreamKey(unnamed)"),
+            Repr::Unnamed => f.write_str("unnamed"),
+            Repr::Named(name) => f.write_str(name),
+            Repr::Origin(Some(scheme), authority) => write!(f, "{scheme}://{authority}"),
+            Repr::Origin(None, authority) => write!(f, "//{authority}"),
+        }
+    }
+}
+
+impl fmt::Debug for UpstreamKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.repr {
             Repr::Named(name) => write!(f, "UpstreamKey({name:?})"),
-            Repr::Origin(Some(scheme), authority) => {
-                write!(f, "UpstreamKey({scheme}://{authority})")
-            }
-            Repr::Origin(None, authority) => write!(f, "UpstreamKey(//{authority})"),
+            Repr::Unnamed | Repr::Origin(..) => write!(f, "UpstreamKey({self})"),
         }
     }
 }

@@ -483,6 +483,10 @@ fn debug_says_what_it_is_of() {
         (format!("{placed:?}"), "Budget { upstream: UpstreamKey"),
         (format!("{:?}", Budget::default()), "Budget { .. }"),
         (
+            format!("{:?}", UpstreamKey::new("a\nb")),
+            "UpstreamKey(\"a\\nb\")",
+        ),
+        (
             format!("{:?}", ReplayBody::empty()),
             "ReplayBody { replayability: Replayable, .. }",
         ),
@@ -562,4 +566,34 @@ fn nothing_printed_holds_a_header_value_a_body_or_a_query() {
             assert!(!text.contains(secret), "{secret} in {text}");
         }
     }
+}
+
+#[test]
+fn an_upstream_is_printed_without_user_information() {
+    for (uri, text) in [
+        (
+            "http://user:pw@SHOP.example:80/orders?key=1",
+            "http://shop.example",
+        ),
+        ("https://shop.example:8443/", "https://shop.example:8443"),
+        ("/orders", "unnamed"),
+    ] {
+        let (head, ()) = http::Request::get(uri).body(()).unwrap().into_parts();
+        let key = UpstreamKey::of(&head);
+        assert_eq!(key.to_string(), text);
+        assert_eq!(format!("{key:?}"), format!("UpstreamKey({text})"));
+    }
+    assert_eq!(UpstreamKey::new("shop").to_string(), "shop");
+}
+
+/// Its time was never measured: no clock is read for what answers when it is first asked.
+#[test]
+fn an_attempt_that_answers_at_once_says_so() {
+    let replies = vec![Reply::status(404)];
+    let response = call(layer(), Method::GET, replies).unwrap();
+    let line = response.extensions().get::<Report>().unwrap().to_string();
+    assert!(
+        line.starts_with("attempt 1: 404 [RESPONSE_RECEIVED] at once; "),
+        "{line}"
+    );
 }

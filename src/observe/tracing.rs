@@ -2,10 +2,14 @@
 
 use std::fmt;
 
+use http::request;
+
 use super::names::{self, Answer, last_verdict};
 use super::{AttemptEnded, CallEnded, Observer};
+use crate::UpstreamKey;
 use crate::evidence::{Execution, Failure};
-use crate::report::AttemptReport;
+use crate::idempotency::Idempotency;
+use crate::report::{AttemptReport, Took, rounded};
 
 const TARGET: &str = "tower_http_retry";
 
@@ -18,7 +22,8 @@ const TARGET: &str = "tower_http_retry";
 ///   an answer. Level debug; warn where the call is ambiguous and no attempt's event said so.
 ///
 /// So an ambiguous call is one warning. [The page on operations](crate::observe) lists the fields,
-/// which are stable, and says what to do. Nothing here prints a body, a header value or a URI.
+/// which are stable, and says what to do. Nothing here prints a body, a header value, or more of a
+/// URI than scheme and authority.
 ///
 /// ```
 /// use tower_http_retry::{RetryLayer, StandardPolicy, observe};
@@ -46,6 +51,7 @@ impl Observer for Tracing {
                     target: TARGET,
                     {
                         http.request.method = attempt.request().method.as_str(),
+                        retry.upstream = %upstream(attempt.request()),
                         // OpenTelemetry, semantic conventions for HTTP: the ordinal of the resend.
                         http.request.resend_count = attempt.number().get() - 1,
                         http.response.status_code = attempt.status().map(|status| status.as_u16()),
@@ -90,6 +96,7 @@ impl Observer for Tracing {
                     target: TARGET,
                     {
                         http.request.method = ended.request().method.as_str(),
+                        retry.upstream = %upstream(ended.request()),
                         http.request.resend_count = ended.attempts().saturating_sub(1),
                         http.response.status_code = status(ended),
                         retry.answer = names::answer(answer),
@@ -150,6 +157,25 @@ fn side_failure(attempt: &AttemptReport) -> Option<&'static str> {
     }
 }
 
+/// Whom a request names by its URI or its extension. A `Host` is a header value, which nothing prints.
+fn upstream(request: &request::Parts) -> UpstreamKey {
+    let named = request.extensions.get::<UpstreamKey>().is_some();
+    if named || request.uri.authority().is_some() {
+        UpstreamKey::of(request)
+    } else {
+        UpstreamKey::default()
+    }
+}
+
+/// A method, and whom it was sent to.
+struct Sent<'a>(&'a request::Parts);
+
+impl fmt::Display for Sent<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} to {}", self.0.method, upstream(self.0))
+    }
+}
+
 /// What was tried, what is known about the server, which step said no, what is safe to do next.
 struct AttemptLine<'a>(&'a AttemptEnded<'a>);
 
@@ -157,14 +183,15 @@ impl fmt::Display for AttemptLine<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (attempt, ended) = (self.0.attempt(), self.0);
         let (number, max) = (attempt.number(), attempt.max_attempts());
-        write!(f, "attempt {number} of {max}: {}", attempt.request().method)?;
+        let request = Sent(attempt.request());
+        write!(f, "attempt {number} of {max}: {request}")?;
         if let Some(status) = attempt.status() {
             write!(f, ", status {}", status.as_u16())?;
         }
         if let Some(failure) = attempt.failure() {
             write!(f, ", {}", failure.kind())?;
         }
-        write!(f, " [{}] in {:?}", attempt.evidence(), ended.duration())?;
+        write!(f, " [{}] {}", attempt.evidence(), Took(ended.duration()))?;
         match ended.reconciled() {
             Some(Execution::NotExecuted) => f.write_str(", reconciled: not executed")?,
             Some(Execution::Answered) => f.write_str(", reconciled: executed")?,
@@ -173,7 +200,7 @@ impl fmt::Display for AttemptLine<'_> {
         }
         write!(f, ", {}", ended.verdict())?;
         if let Some(wait) = ended.next_wait() {
-            write!(f, " in {wait:?}")?;
+            write!(f, " in {:?}", rounded(wait))?;
         }
         if ended.is_contradicted() {
             f.write_str("; the transport says not sent, but took the body: taken for sent")?;
@@ -187,7 +214,7 @@ struct CallLine<'a>(&'a CallEnded<'a>);
 impl fmt::Display for CallLine<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ended = self.0;
-        write!(f, "{} ", ended.request().method)?;
+        write!(f, "{}: ", Sent(ended.request()))?;
         match ended.answer() {
             Ok(head) => {
                 let (attempts, status) = (ended.attempts(), head.status.as_u16());
@@ -200,7 +227,8 @@ impl fmt::Display for CallLine<'_> {
             // Prints no source: that is somebody else's.
             Err(error) => write!(f, "{error}")?,
         }
-        if ended.report().is_some_and(|report| report.prior_unknown()) {
+        let safe = Idempotency::of_method(&ended.request().method) == Idempotency::Safe;
+        if !safe && ended.report().is_some_and(|report| report.prior_unknown()) {
             f.write_str("; an earlier attempt may have been executed")?;
         }
         if ended.is_cut_short() {

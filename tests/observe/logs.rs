@@ -189,7 +189,7 @@ async fn each_decision_is_one_event() {
     assert_eq!(column("retry.budget_tokens"), ["8.0", "7.0", "7.0"]);
     assert_eq!(
         attempts[0].message(),
-        "attempt 1 of 4: GET, status 503 [RESPONSE_RECEIVED] in 5ms, retry in 100ms"
+        "attempt 1 of 4: GET to http://shop.example, status 503 [RESPONSE_RECEIVED] in 5ms, retry in 100ms"
     );
 
     let [end] = &log.named(CALL)[..] else {
@@ -208,7 +208,7 @@ async fn each_decision_is_one_event() {
         ("retry.duration_seconds", "0.305"),
         (
             "message",
-            "GET answered after 3 attempts: status 200; accepted; an earlier attempt may have been executed",
+            "GET to http://shop.example: answered after 3 attempts: status 200; accepted",
         ),
     ] {
         assert_eq!(end.field(field), Some(value), "{field}");
@@ -231,7 +231,7 @@ async fn an_ambiguous_call_is_one_warning_that_says_it_all() {
     // What was tried, what is known about the server, which step said no, what to do next.
     let message = warning.message();
     for part in [
-        "attempt 1 of 4: POST, connection or stream reset [SENT_NO_RESPONSE] in 0ns, no retry: ",
+        "attempt 1 of 4: POST to http://shop.example, connection or stream reset [SENT_NO_RESPONSE] at once, no retry: ",
         "(step 8)",
         "AMBIGUOUS",
         "never send it again blindly",
@@ -273,7 +273,7 @@ async fn a_failure_that_is_safe_to_repeat_is_no_warning_and_is_told_at_the_end()
     assert_eq!(end.field("retry.failure"), Some("reset"));
     assert!(
         end.message()
-            .starts_with("GET request failed after 4 attempts")
+            .starts_with("GET to http://shop.example: request failed after 4 attempts")
     );
     assert!(end.message().contains("idempotent, safe to send again"));
 }
@@ -311,7 +311,9 @@ async fn a_wait_that_is_cut_short_is_told_at_the_end() {
     assert_eq!(end.field("retry.denied"), Some("runtime_draining"));
     assert_eq!(end.field("retry.attempts"), Some("1"));
     let message = end.message();
-    assert!(message.starts_with("GET answered after 1 attempt: status 503; no retry: "));
+    assert!(message.starts_with(
+        "GET to http://shop.example: answered after 1 attempt: status 503; no retry: "
+    ));
     assert!(message.ends_with(
         "(step 5); idempotent, safe to send again; the next attempt was permitted and never made"
     ));
@@ -411,21 +413,30 @@ async fn nothing_secret_is_printed() {
             .header("retry-after", "0")
             .body(b"s3cret"),
         Reply::Error(Leaky.into()),
+        Reply::status(200),
     ];
     let mut request = super::support::request(Method::PUT, "s3cret");
-    *request.uri_mut() = "http://s3cret:s3cret@s3cret.example/s3cret?key=s3cret"
+    *request.uri_mut() = "http://s3cret:s3cret@shop.example/s3cret?key=s3cret"
         .parse()
         .unwrap();
     request
         .headers_mut()
         .insert("authorization", http::HeaderValue::from_static("s3cret"));
+    let headers = request.headers_mut();
+    headers.insert("host", http::HeaderValue::from_static("s3cret.example"));
+    let mut origin_form = super::support::request(Method::PUT, "s3cret");
+    *origin_form.headers_mut() = request.headers().clone();
     let twice = RetryLayer::new(policy().retries(1).build().unwrap());
     let service = twice
         .with_observer(observe::Tracing::new())
         .layer(Script::new(replies));
-    service.oneshot(request).await.unwrap_err();
-    assert_eq!(log.lines().len(), 3);
-    assert!(!format!("{:?}", log.lines()).contains("s3cret"));
+    service.clone().oneshot(request).await.unwrap_err();
+    *origin_form.uri_mut() = "/s3cret?key=s3cret".parse().unwrap();
+    service.oneshot(origin_form).await.unwrap();
+    let printed = format!("{:?}", log.lines());
+    assert_eq!(log.lines().len(), 4);
+    assert!(!printed.contains("s3cret"), "{printed}");
+    assert!(printed.contains("PUT to http://shop.example,") && printed.contains("PUT to unnamed,"));
 }
 
 #[tokio::test(start_paused = true)]

@@ -20,7 +20,7 @@ pub(crate) struct Act {
 pub(crate) fn acts() -> Vec<Act> {
     vec![
         Act {
-            title: "No connection: nothing was sent, so anything may be sent again",
+            title: "All is well; and no connection: nothing was sent, so anything may be sent again",
             scenes: vec![
                 Scene::get(),
                 Scene::post(Payload::Bytes).meets([Cue::Refuse]),

@@ -22,7 +22,7 @@ use tower_http_retry::BoxError;
 use client::Caller;
 use judge::{Case, Claim, Findings};
 use ledger::Ledger;
-use options::{Command, HELP, Options};
+use options::{Command, LEGEND, Options, help};
 use server::Door;
 use table::Row;
 
@@ -31,7 +31,7 @@ async fn main() -> ExitCode {
     let options = match Command::parse(std::env::args().skip(1)) {
         Ok(Command::Run(options)) => options,
         Ok(Command::Help) => {
-            print!("{HELP}");
+            print!("{}", help());
             return ExitCode::SUCCESS;
         }
         Err(mistake) => {
@@ -63,7 +63,7 @@ pub(crate) async fn run(options: &Options, out: &mut impl Write) -> Result<Findi
     let mut total = Findings::default();
     let (mut order, mut attempts) = (0, 0);
 
-    writeln!(out, "{}", table::heading(options.colour))?;
+    writeln!(out, "{LEGEND}\n{}", table::heading(options.colour))?;
     for act in acts::acts() {
         writeln!(out, "\n{}", table::title(options.colour, act.title))?;
         for scene in &act.scenes {

@@ -3,19 +3,26 @@
 use std::env;
 use std::io::IsTerminal;
 
-pub(crate) const HELP: &str = "\
+const INTRODUCTION: &str = "\
 A faulty server, a retrying client, and a judge.
 
 The server listens on 127.0.0.1, misbehaves on cue and keeps a ledger of what it executed. The
 client sends GETs, PUTs, POSTs and keyed POSTs through hyper with the retry layer. For each call:
+";
 
-  call        method and request body
+/// What the columns mean: also above the table.
+pub(crate) const LEGEND: &str = "\
+\x20 call        method and request body
   the server  what it does, one line an attempt; it is healthy from then on
-  evidence    what the attempt proves about the server
-  then        the wait before the next attempt, or the step that said no
+  evidence    what the attempt proves about the server: that it never received or never processed
+              the request (NOT_SENT), nothing (SENT_NO_RESPONSE), that its answer began
+              (RESPONSE_RECEIVED, and PARTIAL_RESPONSE with a part of the body)
+  then        the wait before the next attempt, or which of the nine steps said no
   answer      Ok with its status, FAILED, or AMBIGUOUS: it may have been executed
-  ledger      what really happened
+  ledger      what really happened; what is idempotent may be executed twice
+";
 
+const USAGE: &str = "\
 At the end: how many operations were executed twice that must not be, and how many answers the
 ledger contradicts. The exit code is 1 unless both are 0.
 
@@ -25,6 +32,10 @@ USAGE: demo [OPTIONS]
   --no-color   no colours (also: NO_COLOR in the environment, or no terminal)
   --help       this text
 ";
+
+pub(crate) fn help() -> String {
+    [INTRODUCTION, LEGEND, USAGE].join("\n")
+}
 
 /// What the demo was asked for.
 #[derive(Debug, Clone, Copy)]

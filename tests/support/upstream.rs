@@ -155,6 +155,7 @@ where
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
+            stream.set_nodelay(true).unwrap();
             let answer = answer.clone();
             let service = service_fn(move |request| {
                 let answer = answer(request);
@@ -181,12 +182,19 @@ where
 /// hyper's client, where there is one through the adapter that says so.
 #[cfg(feature = "hyper")]
 pub(crate) fn client(protocol: Protocol) -> HyperService<HttpConnector> {
-    HyperService::new(client_over(protocol, HttpConnector::new()))
+    HyperService::new(client_over(protocol, connector()))
 }
 
 #[cfg(not(feature = "hyper"))]
 pub(crate) fn client(protocol: Protocol) -> Client<HttpConnector, ReplayBody> {
-    client_over(protocol, HttpConnector::new())
+    client_over(protocol, connector())
+}
+
+/// Without it, small writes wait for acknowledgements that are delayed.
+fn connector() -> HttpConnector {
+    let mut connector = HttpConnector::new();
+    connector.set_nodelay(true);
+    connector
 }
 
 pub(crate) fn client_over<C>(protocol: Protocol, connector: C) -> Client<C, ReplayBody>

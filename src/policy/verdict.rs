@@ -253,3 +253,31 @@ impl fmt::Display for RetryDenied {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DOUBT: Verdict = Verdict {
+        decision: Decision::Ambiguous,
+        rule: Rule::Ambiguous,
+        execution: Execution::Unknown,
+        safely_idempotent: false,
+        step: Some(Step::Rule),
+    };
+
+    #[test]
+    fn what_comes_up_later_takes_the_place_of_what_was_decided() {
+        let ended = DOUBT.ended_by(RetryDenied::Deadline, Step::Deadline);
+        assert_eq!(ended.denied(), Some(RetryDenied::Deadline));
+        assert_eq!(ended.step(), Some(Step::Deadline));
+        assert_eq!(ended.execution(), Execution::Unknown);
+        assert_eq!(DOUBT.not_executed().execution(), Execution::NotExecuted);
+        let accepted = DOUBT.accepted();
+        assert_eq!(accepted.decision(), Decision::Accept);
+        assert_eq!(
+            (accepted.execution(), accepted.step()),
+            (Execution::Answered, None)
+        );
+    }
+}

@@ -5,16 +5,16 @@ use http_body::Body;
 
 use crate::BoxError;
 use crate::attempt::Retried;
-use crate::call::Progress;
+use crate::call::{Call, Progress};
 use crate::ended::Last;
 use crate::error::{AmbiguousFailure, Error, Facts, RequestFailed};
 use crate::evidence::Execution;
+use crate::head::Head;
 use crate::judge::Judge;
 use crate::observe::CallEnded;
 use crate::policy::{AmbiguousResponses, Decision, Policy, RetryDenied, Verdict};
 use crate::report::Report;
 use crate::response::{BodyError, ResponseBody};
-use crate::snapshot::Head;
 
 type Whole<B> = (response::Parts, ResponseBody<B>);
 
@@ -117,8 +117,7 @@ impl<P: Policy> Judge<'_, P> {
     /// Without a whole response: `Failed` only for what was not executed, or may be repeated.
     fn error(&self, facts: Facts) -> Error {
         let ambiguous = facts.verdict.is_none_or(|verdict| verdict.is_ambiguous());
-        let harmless = facts.execution == Execution::NotExecuted
-            || self.call.progress.idempotency.is_safely_idempotent();
+        let harmless = facts.execution == Execution::NotExecuted || self.is_safely_idempotent();
         if ambiguous || !harmless {
             AmbiguousFailure::new(facts).into()
         } else {
@@ -138,6 +137,13 @@ impl<P: Policy> Judge<'_, P> {
             retried: self.may_retry(),
             outer: self.call.progress.outer.clone(),
         }
+    }
+
+    fn is_safely_idempotent(&self) -> bool {
+        let Call { kept, progress, .. } = &*self.call;
+        progress
+            .idempotency(kept, self.policy)
+            .is_safely_idempotent()
     }
 
     fn may_retry(&self) -> bool {

@@ -8,8 +8,8 @@ use http::{StatusCode, request, response};
 
 use crate::body::{BodyState, Replayability};
 use crate::evidence::{Evidence, Failure};
+use crate::head::Head;
 use crate::idempotency::Idempotency;
-use crate::snapshot::Head;
 
 /// How an attempt ended.
 #[derive(Clone, Copy)]

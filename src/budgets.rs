@@ -4,10 +4,9 @@ mod upstreams;
 
 use std::sync::Arc;
 
-use http::request::Parts;
-
 use self::upstreams::Upstreams;
 use crate::budget::{CallBudget, Rates};
+use crate::head::HeadRef;
 use crate::upstream_key::UpstreamRef;
 use crate::{Budget, BudgetBuilder, ConfigError, UpstreamKey};
 
@@ -68,35 +67,36 @@ impl Budgets {
     /// behind, mostly of the same upstream: if it is the same one, nothing is looked up, and the
     /// count of its holders, which all threads share, is left alone.
     #[inline]
-    pub(crate) fn for_call(&self, parts: &Parts, held: &mut Option<CallBudget>) {
+    pub(crate) fn for_call(&self, head: HeadRef<'_>, held: &mut Option<CallBudget>) {
         match held {
-            Some(held) if self.is_for(held.budget(), parts) => held.renew(&parts.extensions),
-            Some(_) | None => *held = self.find(parts),
+            Some(held) if self.is_for(held.budget(), head) => held.renew(head.extensions),
+            Some(_) | None => *held = self.find(head),
         }
     }
 
-    fn is_for(&self, held: &Budget, parts: &Parts) -> bool {
+    #[inline]
+    fn is_for(&self, held: &Budget, head: HeadRef<'_>) -> bool {
         match &self.kind {
             Kind::Off => false,
             Kind::Shared(budget) => held.is(budget),
-            Kind::PerUpstream(upstreams) => held.is_among(&**upstreams) && serves(held, parts),
+            Kind::PerUpstream(upstreams) => held.is_among(&**upstreams) && serves(held, head),
         }
     }
 
-    fn find(&self, parts: &Parts) -> Option<CallBudget> {
+    fn find(&self, head: HeadRef<'_>) -> Option<CallBudget> {
         let budget = match &self.kind {
             Kind::Off => return None,
             Kind::Shared(budget) => budget.clone(),
-            Kind::PerUpstream(upstreams) => upstreams.get(&UpstreamRef::of(parts)),
+            Kind::PerUpstream(upstreams) => upstreams.get(&UpstreamRef::of(head)),
         };
-        Some(CallBudget::new(budget, &parts.extensions))
+        Some(CallBudget::new(budget, head.extensions))
     }
 }
 
 /// The overflow has no key and serves nobody for longer than a call.
 #[inline]
-fn serves(budget: &Budget, parts: &Parts) -> bool {
-    budget.key().is_some_and(|key| key.is_spelled_in(parts)) && !budget.is_retired()
+fn serves(budget: &Budget, head: HeadRef<'_>) -> bool {
+    budget.key().is_some_and(|key| key.is_spelled_in(head)) && !budget.is_retired()
 }
 
 impl Default for Budgets {
@@ -177,6 +177,7 @@ impl Default for BudgetsBuilder {
 #[cfg(test)]
 mod tests {
     use http::Request;
+    use http::request::Parts;
 
     use super::*;
 
@@ -190,7 +191,7 @@ mod tests {
     }
 
     fn retry(budgets: &Budgets, uri: &str, held: &mut Option<CallBudget>) -> bool {
-        budgets.for_call(&get(uri), held);
+        budgets.for_call((&get(uri)).into(), held);
         let token = held.as_ref().unwrap().try_withdraw();
         token.map(crate::Token::spend).is_some()
     }
@@ -215,8 +216,8 @@ mod tests {
     #[test]
     fn the_last_budget_is_looked_up_again_once_it_is_evicted() {
         let (budgets, mut held, mut other) = (dry(1), None, None);
-        budgets.for_call(&get("http://a/"), &mut held);
-        budgets.for_call(&get("http://b/"), &mut other);
+        budgets.for_call((&get("http://a/")).into(), &mut held);
+        budgets.for_call((&get("http://b/")).into(), &mut other);
         let is_retired = |held: &Option<CallBudget>| held.as_ref().unwrap().budget().is_retired();
         assert!(is_retired(&held));
         assert!(retry(&budgets, "http://a/", &mut held));
@@ -254,28 +255,29 @@ mod tests {
     fn a_budget_is_for_its_own_upstream_of_its_own_budgets_while_it_has_its_place() {
         let (one, other, shared) = (dry(1), dry(1), Budgets::from(Budget::default()));
         let (a, b) = (get("http://a/"), get("http://b/"));
-        let of = |budgets: &Budgets, parts| budgets.find(parts).unwrap().budget().clone();
+        let of =
+            |budgets: &Budgets, parts: &Parts| budgets.find(parts.into()).unwrap().budget().clone();
         let held = of(&one, &a);
-        assert!(one.is_for(&held, &a));
+        assert!(one.is_for(&held, (&a).into()));
         for (budgets, parts) in [
             (&one, &b),
             (&other, &a),
             (&shared, &a),
             (&Budgets::off(), &a),
         ] {
-            assert!(!budgets.is_for(&held, parts));
+            assert!(!budgets.is_for(&held, parts.into()));
         }
-        assert!(shared.is_for(&of(&shared, &a), &b));
+        assert!(shared.is_for(&of(&shared, &a), (&b).into()));
         of(&one, &b);
-        assert!(!one.is_for(&held, &a), "it was evicted");
+        assert!(!one.is_for(&held, (&a).into()), "it was evicted");
     }
 
     #[test]
     fn no_budget_where_they_are_off() {
         let mut held = None;
-        dry(1).for_call(&get("http://a/"), &mut held);
+        dry(1).for_call((&get("http://a/")).into(), &mut held);
         let off = Budgets::off();
-        off.for_call(&get("http://a/"), &mut held);
+        off.for_call((&get("http://a/")).into(), &mut held);
         assert!(held.is_none());
         assert!(off.get(&UpstreamKey::default()).is_none());
     }

@@ -1,15 +1,14 @@
 //! What a call knows: the request it keeps, and how far it has come.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::mem;
 use std::num::NonZeroU32;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use http::header::CONTENT_LENGTH;
-use http::{HeaderValue, StatusCode, request};
+use http::{Extensions, HeaderMap, HeaderValue, Request, StatusCode, request};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::BoxError;
@@ -20,27 +19,32 @@ use crate::body::{
 use crate::budget::{CallBudget, Token};
 use crate::deadline::{Deadline, after};
 use crate::evidence::{Execution, FailureKind};
+use crate::head::{Head, HeadRef};
 use crate::idempotency::Idempotency;
-use crate::policy::{Policy, idempotency_for};
-use crate::random::{Sequence, idempotency_key};
+use crate::policy::{Policy, idempotency_for, plan};
+use crate::random::Sequence;
 use crate::report::{AttemptReport, SharedError};
-use crate::response::{Reader, content_length};
+use crate::response::{Fresh, Reader, content_length};
 use crate::retry_after;
 use crate::shared::Settings;
-use crate::snapshot::{Head, Snapshot};
+use crate::snapshot::Snapshot;
 
 /// One call. Boxed, and reused by the next call on the same thread, so that a call that succeeds at
 /// once allocates nothing.
+#[derive(Default)]
 pub(crate) struct Call {
     pub(crate) kept: Snapshot,
     pub(crate) progress: Progress,
+    /// Waiting behind this one, in the pool.
+    next: Option<Box<Self>>,
+    waiting: usize,
 }
 
 /// How far a call has come.
 pub(crate) struct Progress {
     pub(crate) number: NonZeroU32,
     pub(crate) max_attempts: NonZeroU32,
-    pub(crate) idempotency: Idempotency,
+    idempotency: OnceLock<Idempotency>,
     pub(crate) prior_unknown: bool,
     pub(crate) body: RequestBody,
     pub(crate) witness: Witness,
@@ -116,6 +120,8 @@ pub(crate) struct Prepared {
 
 /// What keeps a first attempt from being sent.
 pub(crate) enum Held {
+    /// Its deadline has passed.
+    Late,
     /// Its body has to be opened first.
     Opening(Opening<ReplayBody>),
     /// It has none.
@@ -134,74 +140,39 @@ fn held(first: Opened, body: &mut ReplayBody) -> Option<Held> {
 }
 
 impl Call {
-    /// Takes note of a request. What is kept of it depends on whether it could ever be sent again,
-    /// and on whether anybody will look at it. `body` becomes that of the first attempt, unless it
-    /// is held up.
+    /// Takes note of a request. Its body becomes that of the first attempt, unless that is held up.
+    #[inline(never)]
     pub(crate) fn begin<P: Policy>(
-        head: &mut request::Parts,
-        body: &mut ReplayBody,
+        request: &mut Request<ReplayBody>,
         policy: &P,
         settings: &Settings,
-    ) -> (Box<Self>, Option<Held>) {
-        if let Some(name) = policy.generated_key(head)
-            && !head.headers.contains_key(&name)
-            && let Some(key) = idempotency_key()
-        {
-            // A map that is full takes none: the request goes out as it is, without a key.
-            let _ = head.headers.try_insert(name, key);
-        }
-
+    ) -> (Box<Self>, Option<Box<Held>>) {
+        let plan = plan(policy, request);
         let mut call = pool::take();
-        let Self { kept, progress } = &mut *call;
-        progress.max_attempts = policy.max_attempts(head);
-        progress.idempotency = idempotency_for(policy, head);
+        let Self { kept, progress, .. } = &mut *call;
+        progress.max_attempts = plan.max_attempts;
+        if let Some(idempotency) = plan.idempotency {
+            progress.idempotency = idempotency.into();
+        }
+        let head = HeadRef::from(&*request);
         settings.budgets.for_call(head, &mut progress.budget);
         progress.random = settings.randomness.of_call();
-        progress.start(head, settings);
+        progress.start(head.extensions, settings);
 
-        let held = match body.few_bytes() {
-            Some((bytes, state)) if progress.max_attempts > NonZeroU32::MIN => {
-                progress.declared_len = kept.fill(head).and_then(length);
-                kept.fill_body(bytes);
+        // What is kept of a request that is never sent again costs less than to find out beforehand
+        // what would have to be known of it, should it fail.
+        let few = request.body().few_bytes();
+        let bytes = few.map_or(&[][..], |(bytes, _)| bytes);
+        progress.declared_len = kept.fill(head, bytes).and_then(length);
+        let held = match few {
+            Some((_, state)) => {
                 progress.body = RequestBody::Copied(state);
-                progress.watch(body)
+                progress.watch(request.body_mut())
             }
-            Some(_) | None => call.begin_other(head, body, policy, settings),
+            None => progress.begin_body(request.body_mut()),
         };
-        (call, held)
-    }
-
-    /// Takes note of a body that is sent once, or that is not just a few bytes.
-    fn begin_other<P: Policy>(
-        &mut self,
-        head: &request::Parts,
-        body: &mut ReplayBody,
-        policy: &P,
-        settings: &Settings,
-    ) -> Option<Held> {
-        let Self { kept, progress } = self;
-        progress.outer = body.outer();
-        let state = body.state();
-        let once = progress.max_attempts == NonZeroU32::MIN || !state.is_replayable();
-        if once && !settings.reads_request() && !policy.reads_request() {
-            kept.fill_method(&head.method);
-            progress.declared_len = declared_len(head);
-        } else {
-            progress.declared_len = kept.fill(head).and_then(length);
-        }
-        let witness = progress.witness.clone();
-        if !once {
-            let mut source = mem::take(body).into_source();
-            let first = source.attempt(witness, progress.declared_len);
-            progress.body = RequestBody::Kept(source);
-            return held(first, body);
-        }
-        progress.body = RequestBody::Given(body.replayability(), state);
-        if body.is_in_memory() {
-            return progress.watch(body);
-        }
-        let first = mem::take(body).witnessed(witness, progress.declared_len);
-        held(first, body)
+        let late = progress.is_late().then_some(Held::Late);
+        (call, late.or(held).map(Box::new))
     }
 
     /// The caller's own head, as it was before any layer below changed it, with the credential that
@@ -244,6 +215,7 @@ impl Call {
     pub(crate) fn attempt<'a>(
         kept: &'a Snapshot,
         progress: &Progress,
+        policy: &impl Policy,
         settings: &Settings,
         outcome: Outcome<'a>,
         body: Option<&'a [u8]>,
@@ -256,7 +228,7 @@ impl Call {
             max_attempts: progress.max_attempts,
             head: Head::Kept(kept),
             outcome,
-            idempotency: progress.idempotency,
+            idempotency: progress.idempotency(kept, policy),
             replayability: progress.body.replayability(),
             body_state: progress.body.state(&progress.witness),
             budget_empty: progress.budget.as_ref().is_some_and(CallBudget::is_empty),
@@ -271,8 +243,21 @@ impl Call {
         }
     }
 
+    /// What a response body is to be, by its head.
+    #[inline]
+    pub(crate) fn fresh_body(
+        &self,
+        settings: &Settings,
+        status: StatusCode,
+        headers: &HeaderMap,
+    ) -> Fresh {
+        let reader = self.progress.body_reader(settings);
+        Fresh::new(self.kept.method(), status, headers, reader)
+    }
+
     /// Gives the memory to the next call on this thread. Only where the first attempt was the
     /// answer: then there is little to clear, and the others' waits cost more than an allocation.
+    #[inline]
     pub(crate) fn recycle(mut self: Box<Self>) {
         self.kept.clear();
         self.progress.clear();
@@ -281,6 +266,26 @@ impl Call {
 }
 
 impl Progress {
+    /// Takes note of a body that is not just a few bytes.
+    fn begin_body(&mut self, body: &mut ReplayBody) -> Option<Held> {
+        self.outer = body.outer();
+        let state = body.state();
+        let once = self.max_attempts == NonZeroU32::MIN || !state.is_replayable();
+        let witness = self.witness.clone();
+        if !once {
+            let mut source = mem::take(body).into_source();
+            let first = source.attempt(witness, self.declared_len);
+            self.body = RequestBody::Kept(source);
+            return held(first, body);
+        }
+        self.body = RequestBody::Given(body.replayability(), state);
+        if body.is_in_memory() {
+            return self.watch(body);
+        }
+        let first = mem::take(body).witnessed(witness, self.declared_len);
+        held(first, body)
+    }
+
     /// Watches a body in memory where it is: nothing is moved.
     #[inline]
     fn watch(&self, body: &mut ReplayBody) -> Option<Held> {
@@ -289,7 +294,7 @@ impl Progress {
     }
 
     #[inline]
-    fn start(&mut self, head: &request::Parts, settings: &Settings) {
+    fn start(&mut self, extensions: &Extensions, settings: &Settings) {
         // The clock is read only where something needs to know when the call began.
         if settings.reads_clock() {
             let now = Instant::now();
@@ -298,10 +303,17 @@ impl Progress {
             self.attempt_deadline = settings.attempt_timeout.and_then(|time| after(now, time));
             self.deadline = settings.deadline.and_then(|time| after(now, time));
         }
-        let own = head.extensions.get::<Deadline>();
+        let own = extensions.get::<Deadline>();
         if let Some(own) = own.and_then(|own| own.instant()) {
             self.deadline = Some(self.deadline.map_or(own, |layer| layer.min(own)));
         }
+    }
+
+    /// What a second execution would do. Asked once a call, when somebody needs to know.
+    pub(crate) fn idempotency(&self, kept: &Snapshot, policy: &impl Policy) -> Idempotency {
+        *self
+            .idempotency
+            .get_or_init(|| idempotency_for(policy, kept.parts()))
     }
 
     /// The start of a retry: from here its time runs.
@@ -399,17 +411,26 @@ impl Progress {
     #[inline]
     fn clear(&mut self) {
         // First: it may hold the witness, too.
-        self.body = RequestBody::Copied(BodyState::Empty);
+        if !matches!(self.body, RequestBody::Copied(_)) {
+            self.body = RequestBody::Copied(BodyState::Empty);
+        }
         if !self.witness.reset_if_unique() {
             self.witness = Witness::new();
+        }
+        if self.idempotency.get().is_some() {
+            self.idempotency = OnceLock::new();
         }
         self.deadline = None;
         self.attempt_deadline = None;
         self.call_started = None;
         self.attempt_started = None;
         self.attempt_took = Duration::ZERO;
-        self.timer = None;
-        self.outer = None;
+        if self.timer.is_some() {
+            self.timer = None;
+        }
+        if self.outer.is_some() {
+            self.outer = None;
+        }
     }
 }
 
@@ -418,7 +439,7 @@ impl Default for Progress {
         Self {
             number: NonZeroU32::MIN,
             max_attempts: NonZeroU32::MIN,
-            idempotency: Idempotency::NonIdempotent,
+            idempotency: OnceLock::new(),
             prior_unknown: false,
             body: RequestBody::Copied(BodyState::Empty),
             witness: Witness::new(),
@@ -456,21 +477,16 @@ pub(crate) fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<In
     }
 }
 
-fn declared_len(head: &request::Parts) -> Option<u64> {
-    length(head.headers.get(CONTENT_LENGTH)?)
-}
-
 fn length(value: &HeaderValue) -> Option<u64> {
     content_length(value.as_bytes())
 }
 
 /// Calls that ended, for those to come on the same thread.
 mod pool {
-    use super::{Call, Progress, RefCell, Snapshot};
+    use super::{Call, Cell};
 
     thread_local! {
-        #[allow(clippy::vec_box, reason = "a call moves from the pool to its future and back: a pointer, not a struct")]
-        static FREE: RefCell<Vec<Box<Call>>> = const { RefCell::new(Vec::new()) };
+        static FREE: Cell<Option<Box<Call>>> = const { Cell::new(None) };
     }
 
     /// Enough for the calls that one task interleaves with others; what is more is freed.
@@ -481,27 +497,28 @@ mod pool {
     #[inline]
     pub(super) fn take() -> Box<Call> {
         // The thread's locals may be gone already, while it ends.
-        FREE.try_with(|free| free.borrow_mut().pop())
-            .ok()
-            .flatten()
-            .unwrap_or_else(|| {
-                Box::new(Call {
-                    kept: Snapshot::default(),
-                    progress: Progress::default(),
-                })
-            })
+        let taken = FREE.try_with(|free| {
+            let mut call = free.take()?;
+            free.set(call.next.take());
+            Some(call)
+        });
+        taken.ok().flatten().unwrap_or_default()
     }
 
     #[inline]
-    pub(super) fn give(call: Box<Call>) {
+    pub(super) fn give(mut call: Box<Call>) {
         if call.kept.capacity() > LARGEST {
             return;
         }
         let _ = FREE.try_with(|free| {
-            let mut free = free.borrow_mut();
-            if free.len() < MOST {
-                free.push(call);
-            }
+            let next = free.take();
+            call.waiting = next.as_ref().map_or(1, |next| next.waiting + 1);
+            free.set(if call.waiting > MOST {
+                next
+            } else {
+                call.next = next;
+                Some(call)
+            });
         });
     }
 }

@@ -30,7 +30,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use http::{Request, Response, request, response};
+use http::{Request, Response, response};
 use http_body::Body;
 use pin_project_lite::pin_project;
 use sync_wrapper::SyncWrapper;
@@ -52,7 +52,7 @@ use crate::judge::{Judge, Ruling};
 use crate::policy::{Policy, RetryDenied, Step, Verdict};
 use crate::reconcile::{Asking, Reconciled};
 use crate::report::{AttemptReport, shared};
-use crate::response::{Ahead, Counted, ResponseBody, Until, is_bodiless};
+use crate::response::{Ahead, Fresh, ResponseBody, Until, is_bodiless};
 use crate::shared::Shared;
 
 pin_project! {
@@ -147,8 +147,8 @@ where
     #[cold]
     pub(crate) fn held(
         mut call: Box<Call>,
-        head: request::Parts,
-        held: Option<Held>,
+        request: Request<ReplayBody>,
+        held: Held,
         shared: Arc<Shared<S, P>>,
         ready: &mut S,
     ) -> Self {
@@ -156,11 +156,10 @@ where
         // let go, with whatever it has reserved: the caller takes it for called.
         let service = mem::replace(ready, shared.instance());
         let stage = match held {
-            // Its deadline has passed.
-            None => unsent(FailureKind::DeadlineReached, None),
-            _ if call.progress.is_late() => unsent(FailureKind::DeadlineReached, None),
-            Some(Held::Opening(opening)) => {
+            Held::Late => unsent(FailureKind::DeadlineReached, None),
+            Held::Opening(opening) => {
                 call.progress.start_clock();
+                let (head, _) = request.into_parts();
                 Stage::Opening(Box::new(Unopened {
                     opening: SyncWrapper::new(opening),
                     head,
@@ -168,7 +167,7 @@ where
                     between: None,
                 }))
             }
-            Some(Held::Failed(error)) => {
+            Held::Failed(error) => {
                 let (kind, source) = why_not_opened(error);
                 unsent(kind, Some(source))
             }
@@ -192,54 +191,90 @@ where
 {
     type Output = Result<Response<ResponseBody<B>>, Error>;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut this = self.project();
+    /// The way of almost every call, whose first attempt is the answer. It is small, so that it
+    /// becomes a part of whoever polls: to move a response through one more frame costs more than all
+    /// that is decided about it.
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.as_mut().project();
         // Polled again after its answer, or after a panic, it has nothing more to say.
-        let Some(mut call) = this.call.take() else {
+        let Some(call) = this.call.take() else {
             return Poll::Pending;
         };
+        let polled = match this.attempt.as_mut().as_pin_mut() {
+            Some(attempt) => match attempt.poll(cx) {
+                Poll::Ready(Ok(mut response)) => {
+                    this.attempt.set(None);
+                    match accept(call, this.shared, &mut response) {
+                        Ok(fresh) => {
+                            let answer = response.map(|body| ResponseBody::fresh(body, fresh));
+                            return Poll::Ready(Ok(answer));
+                        }
+                        Err(call) => return self.go_on(cx, call, Some(Poll::Ready(Ok(response)))),
+                    }
+                }
+                polled @ (Poll::Ready(Err(_)) | Poll::Pending) => Some(polled),
+            },
+            None => None,
+        };
+        self.go_on(cx, call, polled)
+    }
+}
+
+impl<S, P, B> ResponseFuture<S, P, B>
+where
+    S: Service<Request<ReplayBody>, Response = Response<B>> + Clone,
+    S::Error: Into<BoxError>,
+    B: Body + Send + 'static,
+    B::Error: Into<BoxError>,
+    P: Policy,
+{
+    /// From what polling the attempt gave, if there is one, to where the call has to wait or ends.
+    #[inline(never)]
+    fn go_on(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        mut call: Box<Call>,
+        mut polled: Option<Poll<Result<Response<B>, S::Error>>>,
+    ) -> Poll<Result<Response<ResponseBody<B>>, Error>> {
+        let mut this = self.project();
         loop {
             let mut run = Run {
                 call: &mut call,
                 shared: this.shared,
                 body: PhantomData,
             };
-            let go = if let Some(attempt) = this.attempt.as_mut().as_pin_mut() {
-                match attempt.poll(cx) {
-                    // The way of almost every call. Its response is moved as seldom as can be: a
-                    // struct that was just written in pieces is slow to copy.
-                    Poll::Ready(Ok(response)) => {
-                        this.attempt.set(None);
-                        run.call.progress.attempt_deadline = None;
-                        let (mut head, body) = response.into_parts();
-                        if run.shared.settings.delivery.until().is_some() {
-                            run.responded(head, body)
-                        } else if let Some(ruling) = run.judge().respond(&mut head) {
-                            let body = run.counted(&head, body);
-                            run.follow(ruling, Ended::Response(head, body), None)
-                        } else {
-                            let body = run.counted(&head, body);
-                            call.recycle();
-                            return Poll::Ready(Ok(Response::from_parts(head, body)));
-                        }
+            let go = match polled.take() {
+                Some(Poll::Ready(Ok(response))) => {
+                    this.attempt.set(None);
+                    run.call.progress.attempt_deadline = None;
+                    let (mut head, body) = response.into_parts();
+                    if run.shared.settings.delivery.until().is_some() {
+                        run.responded(head, body)
+                    } else if let Some(ruling) = run.judge().respond(&mut head) {
+                        let body = run.counted(&head, body);
+                        run.follow(ruling, Ended::Response(head, body), None)
+                    } else {
+                        let body = run.counted(&head, body);
+                        call.recycle();
+                        return Poll::Ready(Ok(Response::from_parts(head, body)));
                     }
-                    Poll::Ready(Err(error)) => {
-                        // Dropped before its error is read: only then the body witness has seen
-                        // everything.
-                        this.attempt.set(None);
-                        run.failed(error.into())
-                    }
-                    Poll::Pending => match run.overdue(cx) {
-                        Poll::Ready(limit) => {
-                            this.attempt.set(None);
-                            let ended = run.judge().timed_out(limit);
-                            run.ended(ended, None, None)
-                        }
-                        Poll::Pending => Go::Stay(Stage::Done),
-                    },
                 }
-            } else {
-                match mem::replace(this.stage, Stage::Done) {
+                Some(Poll::Ready(Err(error))) => {
+                    // Dropped before its error is read: only then the body witness has seen
+                    // everything.
+                    this.attempt.set(None);
+                    run.failed(error.into())
+                }
+                Some(Poll::Pending) => match run.overdue(cx) {
+                    Poll::Ready(limit) => {
+                        this.attempt.set(None);
+                        let ended = run.judge().timed_out(limit);
+                        run.ended(ended, None, None)
+                    }
+                    Poll::Pending => Go::Stay(Stage::Done),
+                },
+                None => match mem::replace(this.stage, Stage::Done) {
                     Stage::Unsent(ended) => run.ended(*ended, None, None),
                     Stage::Opening(unopened) => run.opening(cx, unopened),
                     Stage::Reading(ahead) => run.reading(cx, ahead),
@@ -250,7 +285,7 @@ where
                     Stage::Readying(unready) => run.readying(cx, unready),
                     // Never here: without an attempt there is a stage.
                     Stage::Done => Go::Stay(Stage::Done),
-                }
+                },
             };
             match go {
                 Go::Stay(stage) => {
@@ -261,11 +296,43 @@ where
                 Go::To(stage) => *this.stage = stage,
                 Go::Send(mut service, request) => {
                     this.attempt.set(Some(service.call(request)));
+                    polled = this
+                        .attempt
+                        .as_mut()
+                        .as_pin_mut()
+                        .map(|attempt| attempt.poll(cx));
                 }
                 Go::Answer(answer) => return Poll::Ready(answer),
             }
         }
     }
+}
+
+/// Whether a response ends its call at once, and then what its body is to be: a first attempt that
+/// is accepted, where nobody observes it and its body is not read first.
+#[inline(never)]
+fn accept<S, P, B>(
+    mut call: Box<Call>,
+    shared: &Shared<S, P>,
+    response: &mut Response<B>,
+) -> Result<Fresh, Box<Call>>
+where
+    P: Policy,
+{
+    let Shared {
+        policy, settings, ..
+    } = shared;
+    let judge = Judge {
+        call: &mut call,
+        policy,
+        settings,
+    };
+    if settings.delivery.until().is_some() || !judge.accepts(response) {
+        return Err(call);
+    }
+    let fresh = call.fresh_body(settings, response.status(), response.headers());
+    call.recycle();
+    Ok(fresh)
 }
 
 /// A call, for the time of one poll.
@@ -334,9 +401,9 @@ where
     }
 
     fn counted(&self, head: &response::Parts, body: B) -> ResponseBody<B> {
-        let reader = self.call.progress.body_reader(&self.shared.settings);
-        let method = self.call.kept.method();
-        ResponseBody::fresh(Counted::new(body, method, head, reader))
+        let settings = &self.shared.settings;
+        let fresh = self.call.fresh_body(settings, head.status, &head.headers);
+        ResponseBody::fresh(body, fresh)
     }
 
     /// Only the deadline cuts this short: the attempt timeout was for the headers.

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use http::{StatusCode, response};
+use http::{Response, StatusCode, response};
 use tokio::time::Instant;
 
 use crate::BoxError;
@@ -120,20 +120,23 @@ impl<P: Policy> Judge<'_, P> {
         judged
     }
 
+    /// Whether a response is the answer at once. Of a first attempt that is accepted nothing is
+    /// reported: where nobody observes it either, its facts are not gathered.
+    #[inline]
+    pub(crate) fn accepts<B>(&self, response: &mut Response<B>) -> bool {
+        let progress = &self.call.progress;
+        let accepted = progress.attempts.is_empty()
+            && self.settings.observers.is_empty()
+            && self.policy.accepts(response.status());
+        if accepted && let Some(budget) = &progress.budget {
+            budget.deposit(response.extensions_mut());
+        }
+        accepted
+    }
+
     /// A response arrived, and nothing is wrong with it so far. `None`: it is the answer, and the
     /// call is over.
-    #[inline]
     pub(crate) fn respond(&mut self, head: &mut response::Parts) -> Option<Ruling> {
-        // Of a first attempt that is accepted nothing is reported: where nobody observes it either,
-        // its facts are not gathered.
-        let progress = &self.call.progress;
-        let first = progress.attempts.is_empty();
-        if first && self.settings.observers.is_empty() && self.policy.accepts(head) {
-            if let Some(budget) = &progress.budget {
-                budget.deposit(&mut head.extensions);
-            }
-            return None;
-        }
         match self.rule(Outcome::Response(head), None) {
             Ruling::Final(verdict) if self.accept(head, verdict) => None,
             ruling @ (Ruling::Final(_) | Ruling::Again(_) | Ruling::Ask(_)) => Some(ruling),
@@ -143,10 +146,10 @@ impl<P: Policy> Judge<'_, P> {
     /// The nine steps, and for what they permit the gates that change something: the wait against
     /// the deadline, the token, the body.
     pub(crate) fn rule(&mut self, outcome: Outcome<'_>, whole: Option<&[u8]>) -> Ruling {
-        let Call { kept, progress } = &mut *self.call;
+        let Call { kept, progress, .. } = &mut *self.call;
         // Still here: the attempt it was for never went out.
         progress.token = None;
-        let attempt = Call::attempt(kept, progress, self.settings, outcome, whole);
+        let attempt = Call::attempt(kept, progress, self.policy, self.settings, outcome, whole);
         let verdict = decide(self.policy, &attempt);
         if verdict.decision() != Decision::Accept {
             progress.stop_clock();
@@ -276,9 +279,9 @@ impl<P: Policy> Judge<'_, P> {
     }
 
     fn found_out(&mut self, outcome: Outcome<'_>, verdict: Verdict, found: Execution) {
-        let Call { kept, progress } = &mut *self.call;
+        let Call { kept, progress, .. } = &mut *self.call;
         progress.reconciled = Some(found);
-        let attempt = Call::attempt(kept, progress, self.settings, outcome, None);
+        let attempt = Call::attempt(kept, progress, self.policy, self.settings, outcome, None);
         record(
             self.policy,
             progress,

@@ -87,6 +87,7 @@ mod ended;
 mod error;
 mod evidence;
 pub mod future;
+mod head;
 mod idempotency;
 mod judge;
 mod layer;

@@ -84,22 +84,22 @@ where
     type Error = Error;
     type Future = ResponseFuture<S, P, B>;
 
+    #[inline]
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
         Poll::Ready(ready!(self.inner.poll_ready(cx)).map_err(|error| not_ready(error.into())))
     }
 
-    fn call(&mut self, request: Request<ReplayBody>) -> Self::Future {
+    #[inline]
+    fn call(&mut self, mut request: Request<ReplayBody>) -> Self::Future {
         if self.changed {
             self.renew_template();
         }
         let shared = Arc::clone(&self.shared);
-        let (mut head, mut body) = request.into_parts();
-        let (call, held) = Call::begin(&mut head, &mut body, &*shared.policy, &shared.settings);
-        if held.is_none() && !call.progress.is_late() {
-            let attempt = self.inner.call(Request::from_parts(head, body));
-            return ResponseFuture::sent(attempt, call, shared);
+        let (call, held) = Call::begin(&mut request, &*shared.policy, &shared.settings);
+        match held {
+            None => ResponseFuture::sent(self.inner.call(request), call, shared),
+            Some(held) => ResponseFuture::held(call, request, *held, shared, &mut self.inner),
         }
-        ResponseFuture::held(call, head, held, shared, &mut self.inner)
     }
 }
 

@@ -92,11 +92,6 @@ impl Settings {
         self.drain.as_ref().is_some_and(Drain::is_draining)
     }
 
-    /// Whether anybody but the policy may look at a request's head after it was handed over.
-    pub(crate) fn reads_request(&self) -> bool {
-        !self.observers.is_empty() || self.refresh.is_some() || self.reconcile.is_some()
-    }
-
     /// Whether anything needs to know when a call began.
     pub(crate) fn reads_clock(&self) -> bool {
         self.deadline.is_some() || self.attempt_timeout.is_some() || !self.observers.is_empty()

@@ -5,6 +5,7 @@
 //! that is reused, and rebuilt only when somebody looks at it or a retry happens. That is slower
 //! for a retry (which waits anyway) and free of allocations for all others.
 
+use std::mem;
 use std::sync::OnceLock;
 
 use bytes::Bytes;
@@ -12,128 +13,92 @@ use http::header::CONTENT_LENGTH;
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Uri, Version, request};
 
 use crate::body::ReplayBody;
+use crate::head::HeadRef;
 
-/// A request head as a policy sees it: given, or rebuilt when first looked at.
-#[derive(Clone, Copy)]
-pub(crate) enum Head<'a> {
-    Given(&'a request::Parts),
-    Kept(&'a Snapshot),
-}
-
-impl<'a> Head<'a> {
-    pub(crate) fn parts(self) -> &'a request::Parts {
-        match self {
-            Self::Given(parts) => parts,
-            Self::Kept(snapshot) => snapshot.parts(),
-        }
-    }
-}
-
-/// A flat copy of a request head.
+/// A flat copy of a request head, and of a small body.
 #[derive(Default)]
 pub(crate) struct Snapshot {
     method: Method,
     version: Version,
     extensions: Extensions,
-    /// For each header: name, value. Then the URI, and a small body.
+    /// Each header as a line: its [`Mark`], name, value. Then the URI and the body. Longer than what
+    /// it holds: to write into a slice takes less than to append to a vector.
     buffer: Vec<u8>,
+    lines: usize,
+    /// Where the head ends in the buffer, and the body behind it.
+    head_end: usize,
+    body_end: usize,
     /// A URI that its text does not give back. Rare: boxed, it takes little room in all others.
     odd_uri: Option<Box<Uri>>,
-    headers: Vec<Lengths>,
-    /// Where the head ends in the buffer.
-    head_end: usize,
     sensitive: bool,
     rebuilt: OnceLock<request::Parts>,
 }
 
-/// Of one header in the buffer.
-#[derive(Clone, Copy)]
-struct Lengths {
-    name: u32,
-    value: u32,
-}
-
-/// In the length of a name: its value is sensitive. (Names are shorter than 64 KiB.)
-const SENSITIVE: u32 = 1 << 31;
-
-/// What the URI parser takes.
+/// What the URI parser takes, and a little less.
 const LONGEST_URI: usize = u16::MAX as usize - 1;
 
+/// Enough for most heads, so that few buffers are replaced.
+const SMALLEST: usize = 1024;
+
 impl Snapshot {
-    /// Copies `head`. The snapshot must be [cleared](Self::clear). Gives the `content-length` that it
-    /// comes by: cheaper than to look for it.
-    pub(crate) fn fill<'a>(&mut self, head: &'a request::Parts) -> Option<&'a HeaderValue> {
+    /// Copies a head and a body. The snapshot must be [cleared](Self::clear). Gives the
+    /// `content-length` that it comes by: cheaper than to look for it.
+    #[inline]
+    pub(crate) fn fill<'a>(&mut self, head: HeadRef<'a>, body: &[u8]) -> Option<&'a HeaderValue> {
         self.method = head.method.clone();
         self.version = head.version;
         if !head.extensions.is_empty() {
             self.extensions = head.extensions.clone();
         }
+        let copied = self.copy(head, body);
+        let copied = copied.or_else(|| self.make_room(head, body).copy(head, body));
+        copied.flatten()
+    }
+
+    /// `None`: there is too little room.
+    #[inline]
+    fn copy<'a>(&mut self, head: HeadRef<'a>, body: &[u8]) -> Option<Option<&'a HeaderValue>> {
+        let all = self.buffer.len();
+        let mut room = Room(&mut self.buffer);
         let mut content_length = None;
-        for (name, value) in &head.headers {
+        let mut any_sensitive = false;
+        for (name, value) in head.headers {
             let name = name.as_str();
-            self.push_header(name, value);
+            let sensitive = value.is_sensitive();
+            any_sensitive |= sensitive;
+            room.put(&Mark::new(name, value, sensitive).0.to_ne_bytes())?;
+            room.put(name.as_bytes())?;
+            room.put(value.as_bytes())?;
             if name == CONTENT_LENGTH.as_str() {
                 content_length.get_or_insert(value);
             }
         }
-        self.push_uri(&head.uri);
-        self.head_end = self.buffer.len();
-        content_length
-    }
-
-    /// Copies a small body, after the head.
-    pub(crate) fn fill_body(&mut self, bytes: &[u8]) {
-        self.buffer.extend_from_slice(bytes);
-    }
-
-    /// Keeps the method alone: for calls that are never repeated and whose head nobody reads.
-    pub(crate) fn fill_method(&mut self, method: &Method) {
-        self.method = method.clone();
-    }
-
-    #[inline]
-    fn push_header(&mut self, name: &str, value: &HeaderValue) {
-        let mut name_len = name.len() as u32;
-        if value.is_sensitive() {
-            name_len |= SENSITIVE;
-            self.sensitive = true;
+        let uri = Text::of(head.uri);
+        if uri.tells_it() {
+            room.put_uri(uri)?;
+        } else {
+            self.odd_uri = Some(Box::new(head.uri.clone()));
         }
-        self.headers.push(Lengths {
-            name: name_len,
-            value: value.len() as u32,
-        });
-        self.buffer.extend_from_slice(name.as_bytes());
-        self.buffer.extend_from_slice(value.as_bytes());
+        self.head_end = all - room.0.len();
+        room.put(body)?;
+        self.body_end = all - room.0.len();
+        self.lines = head.headers.len();
+        self.sensitive = any_sensitive;
+        Some(content_length)
     }
 
-    #[inline]
-    fn push_uri(&mut self, uri: &Uri) {
-        let start = self.buffer.len();
-        match uri.scheme_str() {
-            Some("http") => self.buffer.extend_from_slice(b"http://"),
-            Some("https") => self.buffer.extend_from_slice(b"https://"),
-            Some(scheme) => {
-                self.buffer.extend_from_slice(scheme.as_bytes());
-                self.buffer.extend_from_slice(b"://");
-            }
-            None => {}
+    #[cold]
+    fn make_room(&mut self, head: HeadRef<'_>, body: &[u8]) -> &mut Self {
+        if self.sensitive {
+            self.wipe();
         }
-        if let Some(authority) = uri.authority() {
-            self.buffer.extend_from_slice(authority.as_str().as_bytes());
-        }
-        let path = uri.path_and_query().map_or("", |path| path.as_str());
-        self.buffer.extend_from_slice(path.as_bytes());
-        // Put together of its parts, a URI can be one that no text is parsed to: `OPTIONS *` of an
-        // authority, a query without a path, an authority `*`, one that is too long as a whole.
-        let plain = match (uri.authority(), path.as_bytes()) {
-            (_, [b'/', ..]) | (None, b"*") => true,
-            (Some(authority), []) => authority.as_str() != "*",
-            (_, _) => false,
+        let line = |(name, value): (&HeaderName, &HeaderValue)| {
+            size_of::<Mark>() + name.as_str().len() + value.len()
         };
-        if !plain || self.buffer.len() - start > LONGEST_URI {
-            self.buffer.truncate(start);
-            self.odd_uri = Some(Box::new(uri.clone()));
-        }
+        let headers: usize = head.headers.iter().map(line).sum();
+        let size = headers + Text::of(head.uri).len() + body.len();
+        self.buffer = vec![0; size.next_power_of_two().max(SMALLEST)];
+        self
     }
 
     pub(crate) fn method(&self) -> &Method {
@@ -152,12 +117,12 @@ impl Snapshot {
         parts.method = self.method.clone();
         parts.version = self.version;
         parts.extensions = self.extensions.clone();
-        let (head, _body) = self.split();
+        let head = self.buffer.get(..self.head_end).unwrap_or_default();
         let mut rest = Bytes::copy_from_slice(head);
         // A head can have more lines than a map has room for names.
-        parts.headers = HeaderMap::try_with_capacity(self.headers.len()).unwrap_or_default();
-        for lengths in &self.headers {
-            let Some((name, value)) = pop_header(&mut rest, *lengths) else {
+        parts.headers = HeaderMap::try_with_capacity(self.lines).unwrap_or_default();
+        for _ in 0..self.lines {
+            let Some((name, value)) = pop_header(&mut rest) else {
                 break;
             };
             if parts.headers.try_append(name, value).is_err() {
@@ -177,14 +142,8 @@ impl Snapshot {
 
     /// The small body that was copied.
     pub(crate) fn body(&self) -> ReplayBody {
-        let (_head, body) = self.split();
-        ReplayBody::bytes(Bytes::copy_from_slice(body))
-    }
-
-    fn split(&self) -> (&[u8], &[u8]) {
-        self.buffer
-            .split_at_checked(self.head_end)
-            .unwrap_or((&self.buffer, &[]))
+        let body = self.buffer.get(self.head_end..self.body_end);
+        ReplayBody::bytes(Bytes::copy_from_slice(body.unwrap_or_default()))
     }
 
     /// Makes it ready for the next request. What was sensitive is overwritten, since the buffer
@@ -194,10 +153,10 @@ impl Snapshot {
         if self.sensitive {
             self.wipe();
         }
-        self.buffer.clear();
-        self.headers.clear();
-        self.head_end = 0;
-        self.odd_uri = None;
+        (self.lines, self.head_end, self.body_end) = (0, 0, 0);
+        if self.odd_uri.is_some() {
+            self.odd_uri = None;
+        }
         if !self.extensions.is_empty() {
             self.extensions = Extensions::new();
         }
@@ -217,17 +176,133 @@ impl Snapshot {
 
     /// Bytes that are occupied while it waits for the next request.
     pub(crate) fn capacity(&self) -> usize {
-        self.buffer.capacity() + self.headers.capacity() * size_of::<Lengths>()
+        self.buffer.capacity()
+    }
+}
+
+/// What is still to be written to.
+struct Room<'a>(&'a mut [u8]);
+
+impl Room<'_> {
+    #[inline]
+    fn put(&mut self, text: &[u8]) -> Option<()> {
+        let (to, rest) = mem::take(&mut self.0).split_at_mut_checked(text.len())?;
+        copy(to, text);
+        self.0 = rest;
+        Some(())
+    }
+
+    #[inline]
+    fn put_uri(&mut self, uri: Text<'_>) -> Option<()> {
+        match uri.scheme {
+            "http" => self.put(b"http://")?,
+            "https" => self.put(b"https://")?,
+            "" => {}
+            scheme => {
+                self.put(scheme.as_bytes())?;
+                self.put(b"://")?;
+            }
+        }
+        self.put(uri.authority.as_bytes())?;
+        self.put(uri.path.as_bytes())
+    }
+}
+
+/// Copies to a slice of the same length. Most names and values are short: two halves that overlap
+/// take less than a call of `memcpy`.
+#[inline(always)]
+fn copy(to: &mut [u8], from: &[u8]) {
+    let len = from.len();
+    if !(4..=64).contains(&len) {
+        to.copy_from_slice(from);
+    } else if len >= 32 {
+        halves::<32>(to, from);
+    } else if len >= 16 {
+        halves::<16>(to, from);
+    } else if len >= 8 {
+        halves::<8>(to, from);
+    } else {
+        halves::<4>(to, from);
+    }
+}
+
+/// Of `N` to `2 * N` bytes.
+#[inline(always)]
+fn halves<const N: usize>(to: &mut [u8], from: &[u8]) -> Option<()> {
+    *to.first_chunk_mut::<N>()? = *from.first_chunk()?;
+    *to.last_chunk_mut::<N>()? = *from.last_chunk()?;
+    Some(())
+}
+
+/// Of one header in the buffer: the length of the name, which is shorter than 64 KiB, whether the
+/// value is sensitive, and its length.
+struct Mark(u64);
+
+impl Mark {
+    #[inline]
+    fn new(name: &str, value: &HeaderValue, sensitive: bool) -> Self {
+        Self(name.len() as u64 | u64::from(sensitive) << 16 | (value.len() as u64) << 17)
+    }
+
+    fn name_len(&self) -> usize {
+        usize::from(self.0 as u16)
+    }
+
+    fn is_sensitive(&self) -> bool {
+        self.0 >> 16 & 1 == 1
+    }
+
+    fn value_len(&self) -> usize {
+        (self.0 >> 17) as usize
+    }
+}
+
+/// What a URI is written as. What it does not have is empty.
+#[derive(Clone, Copy)]
+struct Text<'a> {
+    scheme: &'a str,
+    authority: &'a str,
+    path: &'a str,
+}
+
+impl<'a> Text<'a> {
+    #[inline]
+    fn of(uri: &'a Uri) -> Self {
+        Self {
+            scheme: uri.scheme_str().unwrap_or(""),
+            authority: uri.authority().map_or("", |authority| authority.as_str()),
+            path: uri.path_and_query().map_or("", |path| path.as_str()),
+        }
+    }
+
+    #[inline]
+    fn len(self) -> usize {
+        self.scheme.len() + "://".len() + self.authority.len() + self.path.len()
+    }
+
+    /// Put together of its parts, a URI can be one that no text is parsed to: `OPTIONS *` of an
+    /// authority, a query without a path, an authority `*`, one that is too long as a whole.
+    #[inline]
+    fn tells_it(self) -> bool {
+        let plain = match (self.authority, self.path.as_bytes()) {
+            (_, [b'/', ..]) | ("", b"*") => true,
+            ("*" | "", []) => false,
+            (_, []) => true,
+            (_, _) => false,
+        };
+        plain && self.len() <= LONGEST_URI
     }
 }
 
 /// The next header of a flat copy. Never `None` for what `fill` wrote.
-fn pop_header(rest: &mut Bytes, lengths: Lengths) -> Option<(HeaderName, HeaderValue)> {
-    let name = pop(rest, (lengths.name & !SENSITIVE) as usize)?;
-    let value = pop(rest, lengths.value as usize)?;
+fn pop_header(rest: &mut Bytes) -> Option<(HeaderName, HeaderValue)> {
+    let mark = pop(rest, size_of::<Mark>())?;
+    let mark = Mark(u64::from_ne_bytes(mark.as_ref().try_into().ok()?));
+    let name = pop(rest, mark.name_len())?;
+    let value = pop(rest, mark.value_len())?;
     let name = HeaderName::from_bytes(&name).ok()?;
     let mut value = HeaderValue::from_maybe_shared(value).ok()?;
-    value.set_sensitive(lengths.name & SENSITIVE != 0);
+    value.set_sensitive(mark.is_sensitive());
     Some((name, value))
 }
 
@@ -244,7 +319,7 @@ mod tests {
 
     fn round_trip(head: &request::Parts) -> request::Parts {
         let mut snapshot = Snapshot::default();
-        snapshot.fill(head);
+        snapshot.fill(head.into(), b"");
         snapshot.rebuild()
     }
 
@@ -314,15 +389,14 @@ mod tests {
         head.headers
             .insert("accept", HeaderValue::from_static("*/*"));
         let mut snapshot = Snapshot::default();
-        snapshot.fill(&head);
+        snapshot.fill((&head).into(), b"");
         assert!(!snapshot.sensitive, "nothing to overwrite");
         snapshot.clear();
 
         let mut secret = HeaderValue::from_static("Bearer s3cr3t");
         secret.set_sensitive(true);
         head.headers.insert("authorization", secret);
-        snapshot.fill(&head);
-        snapshot.fill_body(b"pin=1234");
+        snapshot.fill((&head).into(), b"pin=1234");
         assert!(snapshot.sensitive);
         snapshot.wipe();
         assert!(!snapshot.buffer.is_empty());
@@ -335,8 +409,7 @@ mod tests {
         with.headers.insert("x-a", HeaderValue::from_static("1"));
         let mut snapshot = Snapshot::default();
         for body in ["", "body"] {
-            snapshot.fill(&with);
-            snapshot.fill_body(body.as_bytes());
+            snapshot.fill((&with).into(), body.as_bytes());
             assert_eq!(snapshot.rebuild().uri, with.uri);
             assert_eq!(snapshot.rebuild().headers, with.headers);
             assert_eq!(snapshot.body().size_hint().exact(), Some(body.len() as u64));
@@ -348,13 +421,13 @@ mod tests {
     fn the_first_content_length_is_found() {
         let mut head = head("/");
         let mut snapshot = Snapshot::default();
-        assert_eq!(snapshot.fill(&head), None);
+        assert_eq!(snapshot.fill((&head).into(), b""), None);
         for value in ["7", "8"] {
             head.headers
                 .append(CONTENT_LENGTH, HeaderValue::from_static(value));
         }
         snapshot.clear();
-        assert_eq!(snapshot.fill(&head).unwrap(), "7");
+        assert_eq!(snapshot.fill((&head).into(), b"").unwrap(), "7");
     }
 
     #[test]
@@ -365,16 +438,13 @@ mod tests {
         first.headers.insert("authorization", secret);
         first.extensions.insert(1_u8);
         let mut snapshot = Snapshot::default();
-        snapshot.fill(&first);
+        snapshot.fill((&first).into(), b"");
         let capacity = snapshot.capacity();
         let _ = snapshot.parts();
         snapshot.clear();
         assert_eq!(snapshot.capacity(), capacity, "the buffer is reused");
-        // What lies in the reused buffer, beyond its length.
-        snapshot.buffer.resize(capacity.min(64), b'.');
-        snapshot.buffer.clear();
         let second = head("/second");
-        snapshot.fill(&second);
+        snapshot.fill((&second).into(), b"");
         assert_eq!(snapshot.parts().uri, second.uri);
         assert!(snapshot.parts().headers.is_empty());
         assert!(snapshot.parts().extensions.get::<u8>().is_none());

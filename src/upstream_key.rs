@@ -11,6 +11,8 @@ use http::header::HOST;
 use http::request::Parts;
 use http::uri::{Authority, Scheme};
 
+use crate::head::HeadRef;
+
 /// Keyed at random, once: nobody outside can find authorities that collide.
 static HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
@@ -76,27 +78,27 @@ impl UpstreamKey {
     /// Who answers this request: its extension of this type, else its URI, else its `Host`, else
     /// the default key.
     pub fn of(parts: &Parts) -> Self {
-        UpstreamRef::of(parts).to_key()
+        UpstreamRef::of(parts.into()).to_key()
     }
 
     /// Whether the request names this upstream letter for letter. If not, it may still be
     /// [`UpstreamKey::of`] it; but nearly all authorities are written in normal form.
     #[inline]
-    pub(crate) fn is_spelled_in(&self, parts: &Parts) -> bool {
-        if let Some(declared) = parts.extensions.get::<Self>() {
+    pub(crate) fn is_spelled_in(&self, head: HeadRef<'_>) -> bool {
+        if let Some(declared) = head.extensions.get::<Self>() {
             return self == declared;
         }
-        match (&self.repr, parts.uri.authority()) {
+        match (&self.repr, head.uri.authority()) {
             (Repr::Origin(scheme, own), Some(authority)) => {
-                **own == *authority.as_str() && scheme.as_ref() == parts.uri.scheme()
+                **own == *authority.as_str() && scheme.as_ref() == head.uri.scheme()
             }
             (Repr::Origin(None, own), None) => {
-                let host = parts.headers.get(HOST);
+                let host = head.headers.get(HOST);
                 host.is_some_and(|host| *host.as_bytes() == *own.as_bytes())
             }
             (Repr::Origin(Some(_), _) | Repr::Named(_), None) => false,
             (Repr::Unnamed | Repr::Named(_), Some(_)) => false,
-            (Repr::Unnamed, None) => !parts.headers.contains_key(HOST),
+            (Repr::Unnamed, None) => !head.headers.contains_key(HOST),
         }
     }
 
@@ -151,14 +153,14 @@ impl fmt::Debug for UpstreamKey {
 
 impl<'a> UpstreamRef<'a> {
     /// As [`UpstreamKey::of`].
-    pub(crate) fn of(parts: &'a Parts) -> Self {
-        if let Some(declared) = parts.extensions.get::<UpstreamKey>() {
+    pub(crate) fn of(head: HeadRef<'a>) -> Self {
+        if let Some(declared) = head.extensions.get::<UpstreamKey>() {
             return declared.as_ref();
         }
-        if let Some(authority) = parts.uri.authority() {
-            return Self::origin(parts.uri.scheme(), authority.as_str());
+        if let Some(authority) = head.uri.authority() {
+            return Self::origin(head.uri.scheme(), authority.as_str());
         }
-        let host = parts.headers.get(HOST).and_then(|host| host.to_str().ok());
+        let host = head.headers.get(HOST).and_then(|host| host.to_str().ok());
         // What is no authority names nobody.
         match host.filter(|host| Authority::try_from(*host).is_ok()) {
             Some(host) => Self::origin(None, host),
@@ -309,7 +311,7 @@ mod tests {
     fn no_request_can_spell_a_name() {
         for name in ["a", "http://a", "//a", "a:80", ""] {
             for parts in [get("http://a", None), get("/", Some("a")), get("/", None)] {
-                assert!(!UpstreamKey::new(name).is_spelled_in(&parts));
+                assert!(!UpstreamKey::new(name).is_spelled_in((&parts).into()));
                 assert_ne!(UpstreamKey::new(name), UpstreamKey::of(&parts));
             }
         }
@@ -364,10 +366,10 @@ mod tests {
         #[test]
         fn what_is_spelled_in_a_request_is_its_key(one in request(), other in request()) {
             let (key, other_key) = (UpstreamKey::of(&one), UpstreamKey::of(&other));
-            prop_assert!(!key.is_spelled_in(&other) || key == other_key);
+            prop_assert!(!key.is_spelled_in((&other).into()) || key == other_key);
             // In normal form the quick answer is the whole answer.
             if let Repr::Origin(None, authority) = &key.repr {
-                prop_assert!(key.is_spelled_in(&get("/", Some(authority))));
+                prop_assert!(key.is_spelled_in((&get("/", Some(authority))).into()));
             }
         }
 
@@ -375,10 +377,10 @@ mod tests {
         fn a_borrowed_key_is_equal_and_hashes_alike(one in request(), other in request()) {
             let (key, other_key) = (UpstreamKey::of(&one), UpstreamKey::of(&other));
             let hasher = RandomState::new();
-            prop_assert_eq!(hasher.hash_one(&key), hasher.hash_one(UpstreamRef::of(&one).to_key()));
-            prop_assert_eq!(key == other_key, UpstreamRef::of(&one) == UpstreamRef::of(&other));
+            prop_assert_eq!(hasher.hash_one(&key), hasher.hash_one(UpstreamRef::of((&one).into()).to_key()));
+            prop_assert_eq!(key == other_key, UpstreamRef::of((&one).into()) == UpstreamRef::of((&other).into()));
             let map = HashMap::from([(key, ())]);
-            prop_assert_eq!(map.contains_key(&other_key), UpstreamRef::of(&one).to_key() == other_key);
+            prop_assert_eq!(map.contains_key(&other_key), UpstreamRef::of((&one).into()).to_key() == other_key);
         }
 
         #[test]

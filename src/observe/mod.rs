@@ -22,9 +22,9 @@ use http::{request, response};
 use crate::attempt::Attempt;
 use crate::error::Error;
 use crate::evidence::Execution;
+use crate::head::Head;
 use crate::policy::Verdict;
 use crate::report::Report;
-use crate::snapshot::Head;
 
 #[cfg(feature = "metrics")]
 pub use self::metrics::Metrics;

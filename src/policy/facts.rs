@@ -9,8 +9,8 @@ use super::{Policy, idempotency_for};
 use crate::attempt::{Attempt, Outcome};
 use crate::body::{BodyState, Replayability};
 use crate::evidence::Failure;
+use crate::head::Head;
 use crate::idempotency::Idempotency;
-use crate::snapshot::Head;
 
 /// An [`Attempt`] by hand, so that a policy can be tested as a table.
 ///

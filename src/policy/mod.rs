@@ -3,6 +3,7 @@
 mod builder;
 mod decide;
 mod facts;
+mod plan;
 mod precondition;
 mod settings;
 mod standard;
@@ -14,12 +15,13 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use http::{HeaderName, request, response};
+use http::{HeaderName, StatusCode, request};
 
 pub use builder::StandardPolicyBuilder;
 pub use decide::decide;
 pub(crate) use decide::{fits, honoured_hint, own_execution};
 pub use facts::Facts;
+pub(crate) use plan::plan;
 pub use settings::{IdempotentMethods, IoFailures, Preconditions, RetryAfterHints};
 pub use standard::StandardPolicy;
 pub use upstream::Upstream;
@@ -113,23 +115,24 @@ pub trait Policy: Send + Sync + 'static {
         self.defaults().generated_key(request)
     }
 
-    /// Whether [`rule`](Self::rule) accepts this response, whatever else is known of the attempt.
-    /// Default `false`: the rule is asked.
+    /// The standard policy that answers [`max_attempts`](Self::max_attempts),
+    /// [`idempotency`](Self::idempotency) and [`generated_key`](Self::generated_key) for this one, if
+    /// none of them has an answer of its own. Default `None`: they are asked.
+    ///
+    /// A policy that says so saves the layer from taking each request apart to ask, and from the
+    /// idempotency of requests that are answered at once.
+    fn standard(&self) -> Option<&StandardPolicy> {
+        None
+    }
+
+    /// Whether [`rule`](Self::rule) accepts any response with this status, whatever else is known
+    /// of the attempt. Default `false`: the rule is asked.
     ///
     /// Almost every response of a healthy upstream is one of these. A policy that says so saves the
     /// layer from gathering the facts of the attempt.
-    fn accepts(&self, response: &response::Parts) -> bool {
-        let _ = response;
+    fn accepts(&self, status: StatusCode) -> bool {
+        let _ = status;
         false
-    }
-
-    /// Whether any answer about an *attempt* needs [`Attempt::request`], or that of
-    /// [`ambiguous_responses`](Self::ambiguous_responses) its argument. Default `true`.
-    ///
-    /// Where a call can never be repeated, a policy that says `false` saves the layer from keeping
-    /// a copy of the head: both are then empty, but for the method.
-    fn reads_request(&self) -> bool {
-        true
     }
 }
 
@@ -204,11 +207,11 @@ macro_rules! forward {
             fn generated_key(&self, request: &request::Parts) -> Option<HeaderName> {
                 (**self).generated_key(request)
             }
-            fn accepts(&self, response: &response::Parts) -> bool {
-                (**self).accepts(response)
+            fn standard(&self) -> Option<&StandardPolicy> {
+                (**self).standard()
             }
-            fn reads_request(&self) -> bool {
-                (**self).reads_request()
+            fn accepts(&self, status: StatusCode) -> bool {
+                (**self).accepts(status)
             }
         }
     };

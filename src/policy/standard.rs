@@ -4,7 +4,7 @@ use std::fmt;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use http::{HeaderName, Method, StatusCode, request, response};
+use http::{HeaderMap, HeaderName, Method, StatusCode, request, response};
 
 use super::precondition::fails_a_second_time;
 use super::settings::{CONVENTIONAL_STATUSES, Settings};
@@ -156,6 +156,43 @@ impl StandardPolicy {
             .unwrap_or(default_upstream)
     }
 
+    pub(super) fn attempts(&self) -> NonZeroU32 {
+        NonZeroU32::MIN.saturating_add(self.settings.retries)
+    }
+
+    /// Whether no answer about a request needs more of it than its method and headers, and it gets
+    /// no key.
+    #[inline]
+    pub(super) fn needs_no_parts(&self) -> bool {
+        let Settings {
+            idempotency,
+            upstreams,
+            default_upstream,
+            ..
+        } = &self.settings;
+        idempotency.is_none() && upstreams.is_empty() && default_upstream.generated_key().is_none()
+    }
+
+    /// What a request promises to an upstream: by its key, its method, or its precondition.
+    fn idempotency_at(
+        &self,
+        upstream: &Upstream,
+        method: &Method,
+        headers: &HeaderMap,
+    ) -> Idempotency {
+        if upstream.honours_key_of(headers) {
+            return Idempotency::Keyed;
+        }
+        let promise = self.promise_of(method);
+        if promise == Idempotency::NonIdempotent
+            && self.settings.preconditions == Preconditions::Trust
+            && fails_a_second_time(headers)
+        {
+            return Idempotency::Idempotent;
+        }
+        promise
+    }
+
     fn promise_of(&self, method: &Method) -> Idempotency {
         match (Idempotency::of_method(method), self.settings.methods) {
             (Idempotency::NonIdempotent, IdempotentMethods::AllButPostAndPatch)
@@ -250,7 +287,7 @@ impl Policy for StandardPolicy {
     }
 
     fn max_attempts(&self, _: &request::Parts) -> NonZeroU32 {
-        NonZeroU32::MIN.saturating_add(self.settings.retries)
+        self.attempts()
     }
 
     fn idempotency(&self, request: &request::Parts) -> Idempotency {
@@ -262,17 +299,7 @@ impl Policy for StandardPolicy {
         {
             return own;
         }
-        if self.upstream(request).honours_key_of(&request.headers) {
-            return Idempotency::Keyed;
-        }
-        let promise = self.promise_of(&request.method);
-        if promise == Idempotency::NonIdempotent
-            && self.settings.preconditions == Preconditions::Trust
-            && fails_a_second_time(&request.headers)
-        {
-            return Idempotency::Idempotent;
-        }
-        promise
+        self.idempotency_at(self.upstream(request), &request.method, &request.headers)
     }
 
     fn execution(&self, attempt: &Attempt<'_>) -> Execution {
@@ -331,12 +358,12 @@ impl Policy for StandardPolicy {
         self.upstream(request).generated_key().cloned()
     }
 
-    fn accepts(&self, response: &response::Parts) -> bool {
-        self.settings.rule.is_none() && !is_error(response.status)
+    fn standard(&self) -> Option<&StandardPolicy> {
+        Some(self)
     }
 
-    fn reads_request(&self) -> bool {
-        self.settings.rule.is_some() || !self.settings.upstreams.is_empty()
+    fn accepts(&self, status: StatusCode) -> bool {
+        self.settings.rule.is_none() && !is_error(status)
     }
 }
 

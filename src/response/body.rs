@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
-use super::counted::Counted;
+use super::counted::{Counted, Fresh};
 use super::error::BodyError;
 use crate::BoxError;
 use crate::evidence::Failure;
@@ -52,8 +52,11 @@ pin_project! {
 
 impl<B> ResponseBody<B> {
     /// A transport's body that nobody polled yet.
-    pub(crate) fn fresh(body: Counted<B>) -> Self {
-        Self::new(Live::Fresh { body })
+    #[inline]
+    pub(crate) fn fresh(body: B, fresh: Fresh) -> Self {
+        Self::new(Live::Fresh {
+            body: fresh.count(body),
+        })
     }
 
     /// What was read ahead, and how it goes on.
@@ -81,6 +84,7 @@ impl<B> ResponseBody<B> {
         Self::read_ahead([Frame::data(bytes)].into(), Rest::End)
     }
 
+    #[inline]
     fn new(live: Live<B>) -> Self {
         Self { ahead: None, live }
     }

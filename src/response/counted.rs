@@ -6,7 +6,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
-use http::{Method, StatusCode, response};
+use http::{HeaderMap, Method, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
@@ -36,22 +36,39 @@ pub(crate) struct Reader {
     pub(crate) witness: Witness,
 }
 
-impl<B> Counted<B> {
-    /// The body of `head`, in answer to a request with `method`.
+/// What counts a body that nobody polled yet, without the body.
+pub(crate) struct Fresh {
+    expected: u64,
+    reader: Option<Box<Reader>>,
+}
+
+impl Fresh {
+    /// For the body of this response to `method`.
+    #[inline]
     pub(crate) fn new(
-        body: B,
         method: &Method,
-        head: &response::Parts,
+        status: StatusCode,
+        headers: &HeaderMap,
         reader: Option<Box<Reader>>,
     ) -> Self {
         Self {
-            body,
-            received: 0,
-            expected: expected(method, head).unwrap_or(0),
+            expected: expected(method, status, headers).unwrap_or(0),
             reader,
         }
     }
 
+    #[inline]
+    pub(crate) fn count<B>(self, body: B) -> Counted<B> {
+        Counted {
+            body,
+            received: 0,
+            expected: self.expected,
+            reader: self.reader,
+        }
+    }
+}
+
+impl<B> Counted<B> {
     /// The same body, movable while it is being read.
     pub(crate) fn boxed(self) -> Counted<Pin<Box<B>>> {
         Counted {
@@ -134,13 +151,13 @@ fn read(
 /// transfer coding, which overrides it (RFC 9112 §6.3). The same length said several times, in
 /// lines or in a list, is that length (§8.6).
 #[inline]
-fn expected(method: &Method, head: &response::Parts) -> Option<u64> {
-    if head.headers.is_empty() || is_bodiless(method, head.status) {
+fn expected(method: &Method, status: StatusCode, headers: &HeaderMap) -> Option<u64> {
+    if headers.is_empty() || is_bodiless(method, status) {
         return None;
     }
-    let mut lines = head.headers.get_all(CONTENT_LENGTH).iter();
+    let mut lines = headers.get_all(CONTENT_LENGTH).iter();
     let first = content_length(lines.next()?.as_bytes())?;
-    if head.headers.contains_key(TRANSFER_ENCODING) {
+    if headers.contains_key(TRANSFER_ENCODING) {
         return None;
     }
     lines

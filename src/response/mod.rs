@@ -9,7 +9,7 @@ use std::time::Duration;
 
 pub(crate) use ahead::{Ahead, Until};
 pub use body::ResponseBody;
-pub(crate) use counted::{Counted, Reader, content_length, is_bodiless};
+pub(crate) use counted::{Fresh, Reader, content_length, is_bodiless};
 pub use error::BodyError;
 
 /// When a response is handed to the caller. From then on nothing is retried (step 4).

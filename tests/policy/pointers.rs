@@ -1,35 +1,16 @@
-//! The trait: its defaults, policies behind pointers, and what the standard policy needs of a call.
+//! The trait: its defaults, policies behind pointers.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderName, request, response};
+use http::{HeaderName, StatusCode, request};
 use tower_http_retry::{
     AmbiguousResponses, Attempt, Execution, Facts, Idempotency, Policy, RetryAfterHints, Rule,
-    StandardPolicy, Upstream, UpstreamKey,
+    StandardPolicy, Upstream,
 };
 
 use crate::{answered, get, post};
-
-/// The request is needed only where a rule, or an upstream by its key, looks at it.
-#[test]
-fn the_standard_policy_says_whether_it_looks_at_the_request() {
-    let builder = StandardPolicy::builder;
-    assert!(!StandardPolicy::default().reads_request());
-    let default_upstream = Upstream::new().transient_500();
-    let policies = [
-        (builder().default_upstream(default_upstream), false),
-        (
-            builder().upstream(UpstreamKey::new("stock"), Upstream::new()),
-            true,
-        ),
-        (builder().rule(|_| None), true),
-    ];
-    for (builder, reads) in policies {
-        assert_eq!(builder.build().unwrap().reads_request(), reads);
-    }
-}
 
 /// What is accepted before the facts are gathered is what the rule accepts; with a rule of the
 /// caller's nothing is.
@@ -40,8 +21,12 @@ fn the_standard_policy_accepts_at_once_what_its_rule_accepts() {
     for status in 100..1000 {
         let (get, answer) = (get(), answered(status));
         let rule = table.rule(&Facts::response(&get, &answer).attempt());
-        assert_eq!(table.accepts(&answer), rule == Rule::Accept, "{status}");
-        assert!(!own.accepts(&answer));
+        assert_eq!(
+            table.accepts(answer.status),
+            rule == Rule::Accept,
+            "{status}"
+        );
+        assert!(!own.accepts(answer.status));
     }
 }
 
@@ -80,10 +65,10 @@ impl Policy for Peculiar {
     fn generated_key(&self, _: &request::Parts) -> Option<HeaderName> {
         Some(http::header::AGE)
     }
-    fn reads_request(&self) -> bool {
-        false
+    fn standard(&self) -> Option<&StandardPolicy> {
+        Some(&self.0)
     }
-    fn accepts(&self, _: &response::Parts) -> bool {
+    fn accepts(&self, _: StatusCode) -> bool {
         true
     }
 }
@@ -96,7 +81,7 @@ fn asked<P: Policy + ?Sized>(policy: &P) -> String {
     let (post, ok) = (post(), answered(200));
     let attempt = Facts::response(&post, &ok).attempt();
     format!(
-        "{:?} {} {} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {}",
+        "{:?} {} {} {:?} {:?} {:?} {:?} {:?} {:?} {:?}",
         policy.rule(&attempt),
         policy.defaults().retries(),
         policy.max_attempts(&post),
@@ -107,7 +92,6 @@ fn asked<P: Policy + ?Sized>(policy: &P) -> String {
         policy.retry_after_hints(),
         policy.ambiguous_responses(&post),
         policy.generated_key(&post),
-        policy.reads_request(),
     )
 }
 
@@ -116,7 +100,7 @@ fn a_pointer_to_a_policy_answers_as_the_policy_does() {
     let own = asked(&peculiar());
     assert_eq!(
         own,
-        "Ambiguous 3 9 Keyed NotExecuted 9ms 99ms Ignore Deliver Some(\"age\") false"
+        "Ambiguous 3 9 Keyed NotExecuted 9ms 99ms Ignore Deliver Some(\"age\")"
     );
     assert_eq!(asked(&Box::new(peculiar())), own);
     assert_eq!(asked(&Arc::new(peculiar())), own);
@@ -125,10 +109,9 @@ fn a_pointer_to_a_policy_answers_as_the_policy_does() {
     let shared: Arc<dyn Policy> = Arc::new(boxed);
     assert_eq!(asked(&shared), own);
     assert_eq!(asked(&*shared), own);
-    assert!(
-        shared.accepts(&answered(500)),
-        "its own word, not the default"
-    );
+    // Its own word, not the default.
+    assert!(shared.accepts(StatusCode::INTERNAL_SERVER_ERROR));
+    assert!(shared.standard().is_some());
 }
 
 /// Only a rule: the rest is the standard policy's.

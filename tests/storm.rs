@@ -13,7 +13,7 @@ use std::sync::LazyLock;
 
 use storm::chart;
 use storm::client::Limit;
-use storm::report::{self, FAILING, FLEETS, SETTLED};
+use storm::report::{self, FAILING, FLEETS, LARGE_FLEETS, SETTLED, SOON_SETTLED};
 use storm::sim::{Figures, Run};
 use storm::stacked;
 
@@ -23,12 +23,24 @@ static FAILURES: LazyLock<Vec<Run>> =
 static OUTAGES: LazyLock<Vec<Run>> =
     LazyLock::new(|| support::paused(report::outages(&FLEETS, &Limit::ALL)).unwrap());
 
+static LARGE: LazyLock<Vec<Run>> =
+    LazyLock::new(|| support::paused(report::large_fleets(&Limit::FOR_LARGE_FLEETS)).unwrap());
+
 /// At a share of failures, in percent, once the start-up burst is spent.
 fn at(percent: u32, fleet: u32, limit: Limit) -> Figures {
+    column(&FAILURES, percent, fleet, limit).figures(SETTLED)
+}
+
+/// The same where each client makes 1 000 calls a second.
+fn at_large(percent: u32, fleet: u32, limit: Limit) -> Figures {
+    column(&LARGE, percent, fleet, limit).figures(SOON_SETTLED)
+}
+
+fn column(runs: &[Run], percent: u32, fleet: u32, limit: Limit) -> &Run {
     let share = f64::from(percent) / 100.0;
     let column = FAILING.iter().position(|&failing| failing == share);
-    let mut runs = report::of(&FAILURES, fleet, limit);
-    runs.nth(column.unwrap()).unwrap().figures(SETTLED)
+    let mut runs = report::of(runs, fleet, limit);
+    runs.nth(column.unwrap()).unwrap()
 }
 
 #[test]
@@ -95,6 +107,28 @@ fn a_fleet_needs_no_coordination() {
 }
 
 #[test]
+fn the_defaults_hold_for_any_number_of_clients_of_the_size_they_are_meant_for() {
+    for fleet in LARGE_FLEETS {
+        let ours = |percent| at_large(percent, fleet, Limit::Default);
+        let lost = at_large(10, fleet, Limit::None).success - ours(10).success;
+        assert!(lost <= 0.1, "{fleet}: {lost}");
+        for (percent, most) in [(1, 1.12), (10, 1.12), (30, 1.25), (50, 1.25), (100, 1.02)] {
+            assert!(ours(percent).load <= most, "{fleet} {percent} %");
+            // As one of them alone, but for the luck of few calls.
+            let alone = at(percent, 1, Limit::Default);
+            let apart = (alone.load - ours(percent).load).abs();
+            assert!(apart <= 0.015, "{fleet} {percent} %: {apart}");
+        }
+    }
+}
+
+#[test]
+fn ten_clients_pay_ten_floors() {
+    let load = at(100, 10, Limit::Default).load;
+    assert!((1.09..=1.11).contains(&load), "{load}");
+}
+
+#[test]
 fn a_floor_above_the_clients_traffic_is_no_budget() {
     // What the page warns of: 1 000 clients with a floor of 10/s each may retry 10 000 times a
     // second, whatever they send.
@@ -148,7 +182,7 @@ fn the_page_and_its_picture_are_what_the_example_prints() {
             .replace('\r', "")
     };
     let page = read("docs/budgets-and-backoff.md");
-    let tables = report::tables(&FAILURES, &OUTAGES).unwrap();
+    let tables = report::tables(&FAILURES, &LARGE, &OUTAGES).unwrap();
     let capacities = support::paused(report::capacities()).unwrap();
     for table in tables.split("\n\n").chain([capacities.as_str()]) {
         assert!(page.contains(table.trim()), "not in the page:\n{table}");

@@ -51,6 +51,12 @@ impl Limit {
         Self::Grpc,
     ];
 
+    /// What a choice of one's own is about.
+    pub(crate) const OWN: [Self; 3] = [Self::None, Self::Default, Self::Sized];
+
+    /// Without [`Limit::Sized`]: for a client of 1 000 calls a second it is the default.
+    pub(crate) const FOR_LARGE_FLEETS: [Self; 2] = [Self::None, Self::Default];
+
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::None => "no budget",

@@ -18,9 +18,10 @@ use tower_http_retry::BoxError;
 async fn main() -> Result<(), BoxError> {
     let failing = report::failing(&report::FLEETS, &Limit::ALL).await?;
     let outages = report::outages(&report::FLEETS, &Limit::ALL).await?;
-    println!("1 000 calls a second in all, three attempts, no backoff.");
+    let large = report::large_fleets(&Limit::FOR_LARGE_FLEETS).await?;
+    println!("1 000 calls a second in all, or from each client; three attempts, no backoff.");
     println!("Load on the upstream (x of calls), and calls answered.\n");
-    println!("{}", report::tables(&failing, &outages)?);
+    println!("{}", report::tables(&failing, &large, &outages)?);
     println!("{}", report::capacities().await?);
     println!("{}", report::stack().await?);
     if let Some(path) = std::env::args().nth(1) {

@@ -6,15 +6,23 @@ use std::ops::Range;
 use tower_http_retry::{BoxError, ConfigError};
 
 use super::client::Limit;
-use super::sim::{Figures, Run, simulate};
+use super::sim::{CALLS_PER_SECOND, Figures, Run, simulate};
 use super::upstream::{OUTAGE, RECOVERED, Weather};
 use super::{sim, stacked};
 
+/// Clients that make 1 000 calls a second in all.
 pub(crate) const FLEETS: [u32; 3] = [1, 10, 1_000];
+/// Clients that make 1 000 calls a second each.
+pub(crate) const LARGE_FLEETS: [u32; 2] = [10, 1_000];
 pub(crate) const FAILING: [f64; 5] = [0.01, 0.1, 0.3, 0.5, 1.0];
 
 /// The seconds that are looked at. Before them start-up bursts are spent, of which a fleet has many.
 pub(crate) const SETTLED: Range<usize> = 80..100;
+
+/// The same where each client is a large one: it spends its burst within the first second.
+pub(crate) const SOON_SETTLED: Range<usize> = 1..3;
+
+const IN_ALL: u64 = CALLS_PER_SECOND / 1_000;
 
 /// When all is well again, in seconds.
 const END: u64 = RECOVERED + 30;
@@ -23,14 +31,32 @@ const END: u64 = RECOVERED + 30;
 pub(crate) async fn failing(fleets: &[u32], limits: &[Limit]) -> Result<Vec<Run>, ConfigError> {
     let weathers = FAILING.map(Weather::Failing);
     let mut runs = all(fleets, limits, &weathers)?;
-    simulate(&mut runs, SETTLED.end as u64).await;
+    simulate(&mut runs, IN_ALL, SETTLED.end as u64).await;
     Ok(runs)
+}
+
+/// The same for clients that make 1 000 calls a second each, and upstreams that are as large.
+pub(crate) async fn large_fleets(limits: &[Limit]) -> Result<Vec<Run>, ConfigError> {
+    let mut all = Vec::new();
+    for fleet in LARGE_FLEETS {
+        let mut runs = Vec::new();
+        for &limit in limits {
+            for share in FAILING {
+                let weather = Weather::Failing(share);
+                runs.push(Run::new(limit, fleet, CALLS_PER_SECOND as f64, weather)?);
+            }
+        }
+        let calls_per_milli = IN_ALL * u64::from(fleet);
+        simulate(&mut runs, calls_per_milli, SOON_SETTLED.end as u64).await;
+        all.extend(runs);
+    }
+    Ok(all)
 }
 
 /// An outage, and one with a slow recovery.
 pub(crate) async fn outages(fleets: &[u32], limits: &[Limit]) -> Result<Vec<Run>, ConfigError> {
     let mut runs = all(fleets, limits, &[Weather::Outage, Weather::SlowRecovery])?;
-    simulate(&mut runs, END).await;
+    simulate(&mut runs, IN_ALL, END).await;
     Ok(runs)
 }
 
@@ -39,27 +65,28 @@ fn all(fleets: &[u32], limits: &[Limit], weathers: &[Weather]) -> Result<Vec<Run
     for &fleet in fleets {
         for &limit in limits {
             for &weather in weathers {
-                runs.push(Run::new(limit, fleet, weather)?);
+                let each = CALLS_PER_SECOND as f64 / f64::from(fleet);
+                runs.push(Run::new(limit, fleet, each, weather)?);
             }
         }
     }
     Ok(runs)
 }
 
+const SHARES: &str = "1 % fail | 10 % | 30 % | 50 % | 100 % |\n|---|---|---|---|---|---|";
+
 /// Tables in Markdown, as they stand in the page on budgets.
-pub(crate) fn tables(failing: &[Run], outages: &[Run]) -> Result<String, fmt::Error> {
+pub(crate) fn tables(
+    failing: &[Run],
+    large: &[Run],
+    outages: &[Run],
+) -> Result<String, fmt::Error> {
     let mut out = String::new();
-    for fleet in FLEETS {
-        let (client, rate) = match fleet {
-            1 => ("1 client", "1 000".to_owned()),
-            10 => ("10 clients", "100 each".to_owned()),
-            fleet => ("1 000 clients", format!("{} each", 1_000 / fleet)),
-        };
-        writeln!(
-            out,
-            "| {client}, {rate} | 1 % fail | 10 % | 30 % | 50 % | 100 % |"
-        )?;
-        writeln!(out, "|---|---|---|---|---|---|")?;
+    for (fleet, title) in [
+        (1, "1 client, 1 000 calls/s"),
+        (1_000, "1 000 clients, 1 call/s each"),
+    ] {
+        writeln!(out, "| {title} | {SHARES}")?;
         for limit in Limit::ALL {
             write!(out, "| {} |", limit.name())?;
             for run in of(failing, fleet, limit) {
@@ -69,13 +96,26 @@ pub(crate) fn tables(failing: &[Run], outages: &[Run]) -> Result<String, fmt::Er
         }
         writeln!(out)?;
     }
+    writeln!(out, "| 1 000 calls/s from each client | {SHARES}")?;
+    for (fleet, clients) in LARGE_FLEETS
+        .into_iter()
+        .zip(["10 clients", "1 000 clients"])
+    {
+        for limit in Limit::FOR_LARGE_FLEETS {
+            write!(out, "| {clients}, {} |", limit.name())?;
+            for run in of(large, fleet, limit) {
+                cell(&mut out, run.figures(SOON_SETTLED))?;
+            }
+            writeln!(out)?;
+        }
+    }
     writeln!(
         out,
-        "| clients | | outage | the 10 s after it | slow recovery | the 30 s after it |"
+        "\n| clients | | outage | the 10 s after it | slow recovery | the 30 s after it |"
     )?;
     writeln!(out, "|---|---|---|---|---|---|")?;
-    for fleet in FLEETS {
-        for limit in Limit::ALL {
+    for (fleet, limits) in [(1, &Limit::ALL[..]), (1_000, &Limit::OWN[..])] {
+        for &limit in limits {
             write!(out, "| {fleet} | {} |", limit.name())?;
             for run in of(outages, fleet, limit) {
                 for span in spans(run.weather) {
@@ -93,7 +133,7 @@ pub(crate) async fn capacities() -> Result<String, BoxError> {
     let capacities = [1, 2, 3, 5, 10, 20];
     let limits = capacities.map(Limit::Capacity);
     let mut runs = all(&[1_000], &limits, &[Weather::Failing(0.1), Weather::Outage])?;
-    simulate(&mut runs, SETTLED.end as u64).await;
+    simulate(&mut runs, IN_ALL, SETTLED.end as u64).await;
     let mut out = String::new();
     writeln!(
         out,

@@ -12,7 +12,7 @@ use tower_http_retry::ConfigError;
 use super::client::{Client, Limit};
 use super::upstream::{Upstream, Weather};
 
-/// Of the whole fleet.
+/// Of the whole fleet, or of each client.
 pub(crate) const CALLS_PER_SECOND: u64 = 1_000;
 
 /// Of each call at most.
@@ -49,9 +49,14 @@ pub(crate) struct Figures {
 }
 
 impl Run {
-    pub(crate) fn new(limit: Limit, fleet: u32, weather: Weather) -> Result<Self, ConfigError> {
-        let calls_per_second = CALLS_PER_SECOND as f64 / f64::from(fleet);
-        let clients = (0..fleet).map(|_| limit.client(calls_per_second));
+    /// Each client makes so many calls a second.
+    pub(crate) fn new(
+        limit: Limit,
+        fleet: u32,
+        each: f64,
+        weather: Weather,
+    ) -> Result<Self, ConfigError> {
+        let clients = (0..fleet).map(|_| limit.client(each));
         Ok(Self {
             limit,
             fleet,
@@ -73,8 +78,7 @@ impl Run {
         }
     }
 
-    fn call(&mut self, number: u64) {
-        let millis = number * 1_000 / CALLS_PER_SECOND;
+    fn call(&mut self, number: u64, millis: u64) {
         let mut second = Second {
             calls: 1,
             ..Second::default()
@@ -109,13 +113,16 @@ impl Run {
     }
 }
 
-/// Lets all of them live through the same seconds, side by side. Time must be paused.
-pub(crate) async fn simulate(runs: &mut [Run], seconds: u64) {
-    for number in 0..seconds * CALLS_PER_SECOND {
-        for run in &mut *runs {
-            run.call(number);
+/// Lets all of them live through the same seconds, side by side, each with so many calls a
+/// millisecond. Time must be paused.
+pub(crate) async fn simulate(runs: &mut [Run], calls_per_milli: u64, seconds: u64) {
+    for millis in 0..seconds * 1_000 {
+        for number in millis * calls_per_milli..(millis + 1) * calls_per_milli {
+            for run in &mut *runs {
+                run.call(number, millis);
+            }
         }
-        tokio::time::advance(Duration::from_secs(1) / CALLS_PER_SECOND as u32).await;
+        tokio::time::advance(Duration::from_millis(1)).await;
     }
 }
 

@@ -171,8 +171,12 @@ impl Call {
             }
             None => progress.begin_body(request.body_mut()),
         };
-        let late = progress.is_late().then_some(Held::Late);
-        (call, late.or(held).map(Box::new))
+        let held = match held {
+            _ if progress.is_late() => Some(Box::new(Held::Late)),
+            Some(held) => Some(Box::new(held)),
+            None => None,
+        };
+        (call, held)
     }
 
     /// The caller's own head, as it was before any layer below changed it, with the credential that
@@ -372,6 +376,12 @@ impl Progress {
     pub(crate) fn remaining(&self) -> Option<Duration> {
         self.deadline
             .map(|deadline| deadline.saturating_duration_since(Instant::now()))
+    }
+
+    /// Whether a pending attempt may take as long as it does.
+    #[inline]
+    pub(crate) fn is_unlimited(&self) -> bool {
+        self.deadline.is_none() && self.attempt_deadline.is_none()
     }
 
     /// Ready when the attempt may not take longer: with the limit that was reached.

@@ -198,7 +198,7 @@ where
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.as_mut().project();
         // Polled again after its answer, or after a panic, it has nothing more to say.
-        let Some(call) = this.call.take() else {
+        let Some(mut call) = this.call.take() else {
             return Poll::Pending;
         };
         let polled = match this.attempt.as_mut().as_pin_mut() {
@@ -212,6 +212,11 @@ where
                         }
                         Err(call) => return self.go_on(cx, call, Some(Poll::Ready(Ok(response)))),
                     }
+                }
+                Poll::Pending if call.progress.is_unlimited() => {
+                    call.progress.start_clock();
+                    *this.call = Some(call);
+                    return Poll::Pending;
                 }
                 polled @ (Poll::Ready(Err(_)) | Poll::Pending) => Some(polled),
             },

@@ -102,10 +102,10 @@ impl Chain {
 
 /// A part that is itself an attempt's body answers to its own witness, so it stays as it is: a stream.
 fn part(body: ReplayBody) -> Content {
-    if body.recorder.is_some() {
+    if body.repr.recorder().is_some() {
         Content::one_shot(erase(body))
     } else {
-        body.content
+        body.repr.into_parts().0
     }
 }
 

@@ -13,6 +13,7 @@ mod metered;
 #[cfg(feature = "multipart")]
 mod multipart;
 mod record;
+mod repr;
 #[cfg(test)]
 mod script;
 mod source;
@@ -21,7 +22,7 @@ mod template;
 mod trace;
 
 use std::{
-    fmt,
+    fmt, mem,
     pin::Pin,
     task::{Context, Poll},
 };
@@ -34,6 +35,7 @@ use self::{
     content::Content,
     erased::erase,
     factory::{Encoded, Factory, Supplier},
+    repr::{Held, Lent, Other, Repr, Watched},
     template::Unopened,
     trace::Recorder,
 };
@@ -63,9 +65,7 @@ type PolledFrame = Poll<Option<Result<Frame<Bytes>, BoxError>>>;
 /// The length of a body is watched: one that ends before or runs over its exact size hint or the request's
 /// `content-length` is an error, never a short body that looks whole.
 pub struct ReplayBody {
-    // Dropped before the recorder tells.
-    content: Content,
-    recorder: Option<Recorder>,
+    repr: Repr,
 }
 
 impl ReplayBody {
@@ -164,19 +164,25 @@ impl ReplayBody {
 
     /// Whose attempt this is the body of, where a layer further out sent it.
     pub(crate) fn outer(&self) -> Option<Witness> {
-        self.recorder
-            .as_ref()
-            .map(|recorder| recorder.witness().clone())
+        let recorder = self.repr.recorder()?;
+        Some(recorder.witness().clone())
     }
 
     /// What the body declares.
     pub fn replayability(&self) -> Replayability {
-        self.content.replayability()
+        match self.repr.held() {
+            Held::Bytes(_) => Replayability::Replayable,
+            Held::Content(content) => content.replayability(),
+        }
     }
 
     /// What the body can do now.
     pub fn state(&self) -> BodyState {
-        self.content.state()
+        match self.repr.held() {
+            Held::Bytes(0) => BodyState::Empty,
+            Held::Bytes(_) => BodyState::Replayable,
+            Held::Content(content) => content.state(),
+        }
     }
 
     /// Says that this very body goes to a hyper client, which asks it before it sends anything of the request.
@@ -184,7 +190,7 @@ impl ReplayBody {
     /// Only a service directly on such a client may say so: what follows from it is that a body the client
     /// dropped without a question was never sent, and that its request may be repeated.
     pub fn sits_on_client(&mut self) {
-        if let Some(recorder) = &self.recorder {
+        if let Some(recorder) = self.repr.recorder() {
             recorder.reached_client();
         }
     }
@@ -192,15 +198,14 @@ impl ReplayBody {
     /// Says that the client follows no redirect and repeats nothing, so that its errors are about this request.
     #[cfg(feature = "reqwest")]
     pub(crate) fn sent_alone(&mut self) {
-        if let Some(recorder) = &self.recorder {
+        if let Some(recorder) = self.repr.recorder() {
             recorder.sent_alone();
         }
     }
 
     fn new(content: Content) -> Self {
         Self {
-            content,
-            recorder: None,
+            repr: Repr::new(content),
         }
     }
 }
@@ -216,28 +221,49 @@ impl Body for ReplayBody {
     type Error = BoxError;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> PolledFrame {
-        let Self { content, recorder } = self.get_mut();
-        match recorder {
-            Some(recorder) => recorder.polled(cx, |cx| content.poll_frame(cx, Some(recorder))),
-            None => content.poll_frame(cx, None),
+        match &mut self.get_mut().repr {
+            Repr::Bytes(bytes) => one_frame(mem::take(bytes)),
+            Repr::Other(Other::Lent(lent)) => {
+                let Lent { recorder, left } = lent;
+                recorder.polled(cx, |_| one_frame(recorder.take_lent(left)))
+            }
+            Repr::Other(Other::Boxed(watched)) => {
+                let Watched { content, recorder } = &mut **watched;
+                match recorder {
+                    Some(recorder) => {
+                        recorder.polled(cx, |cx| content.poll_frame(cx, Some(recorder)))
+                    }
+                    None => content.poll_frame(cx, None),
+                }
+            }
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        let at_end = self.content.is_end_stream();
-        match &self.recorder {
+        let at_end = match self.repr.held() {
+            Held::Bytes(left) => left == 0,
+            Held::Content(content) => content.is_end_stream(),
+        };
+        match self.repr.recorder() {
             Some(recorder) => recorder.ended(at_end),
             None => at_end,
         }
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.recorder {
+        if self.repr.recorder().is_some_and(Recorder::is_cut) {
             // An HTTP/1.1 client does not ask a body of length 0 for a frame, and so would miss the error.
-            Some(recorder) if recorder.is_cut() => SizeHint::new(),
-            Some(_) | None => self.content.size_hint(),
+            return SizeHint::new();
+        }
+        match self.repr.held() {
+            Held::Bytes(left) => SizeHint::with_exact(left as u64),
+            Held::Content(content) => content.size_hint(),
         }
     }
+}
+
+fn one_frame(bytes: Bytes) -> PolledFrame {
+    Poll::Ready((!bytes.is_empty()).then(|| Ok(Frame::data(bytes))))
 }
 
 impl fmt::Debug for ReplayBody {

@@ -1,6 +1,6 @@
 //! What a call holds outside its attempts.
 
-use std::{future::Future, pin::Pin, sync::Arc};
+use std::{future::Future, mem, pin::Pin, sync::Arc};
 
 use bytes::Bytes;
 
@@ -11,6 +11,7 @@ use super::{
     content::Content,
     error::{Fault, OpenError},
     metered::Metered,
+    repr::{Held, Repr},
     template::{self, Made, Open, Template},
     trace::{Recorder, Witness},
 };
@@ -52,7 +53,7 @@ const FEW: usize = 1024;
 
 impl ReplayBody {
     pub(crate) fn into_source(self) -> Source {
-        let Self { content, recorder } = self;
+        let (content, recorder) = self.repr.into_parts();
         Source {
             kept: content.keep(),
             outer: recorder.map(Arc::new),
@@ -64,18 +65,15 @@ impl ReplayBody {
     /// around. With its state.
     #[inline]
     pub(crate) fn few_bytes(&self) -> Option<(&[u8], BodyState)> {
-        match (&self.content, &self.recorder) {
-            (Content::Bytes(bytes), None) if bytes.len() <= FEW => {
-                Some((bytes, BodyState::Replayable))
-            }
-            (Content::Empty(Replayability::Replayable), None) => Some((&[], BodyState::Empty)),
-            _ => None,
+        match &self.repr {
+            Repr::Bytes(bytes) if bytes.len() <= FEW => Some((bytes, self.state())),
+            Repr::Bytes(_) | Repr::Other(_) => None,
         }
     }
 
     /// Whether its bytes, or that there are none, are known without asking anybody.
     pub(crate) fn is_in_memory(&self) -> bool {
-        matches!(self.content, Content::Empty(_) | Content::Bytes(_))
+        matches!(self.repr.held(), Held::Bytes(_))
     }
 
     /// As [`witnessed`](Self::witnessed), in place: for one in memory.
@@ -85,15 +83,22 @@ impl ReplayBody {
         witness: Witness,
         declared_len: Option<u64>,
     ) -> Result<(), OpenError> {
-        check(&self.content, declared_len)?;
-        let outer = self.recorder.take().map(Arc::new);
-        self.recorder = Some(Recorder::new(witness, outer));
+        if let Held::Bytes(left) = self.repr.held() {
+            check(Some(left as u64), declared_len)?;
+        }
+        self.repr = match &mut self.repr {
+            Repr::Bytes(bytes) => Repr::lent(mem::take(bytes), Recorder::new(witness, None)),
+            Repr::Other(_) => {
+                let (content, recorder) = mem::take(self).repr.into_parts();
+                Repr::watched(content, Recorder::new(witness, recorder.map(Arc::new)))
+            }
+        };
         Ok(())
     }
 
     /// The body of a call that is sent once: itself, witnessed, nothing kept.
     pub(crate) fn witnessed(self, witness: Witness, declared_len: Option<u64>) -> Opened {
-        let Self { content, recorder } = self;
+        let (content, recorder) = self.repr.into_parts();
         let send = Sending {
             witness,
             outer: recorder.map(Arc::new),
@@ -204,7 +209,7 @@ impl Sending {
     }
 
     fn body(self, content: Content) -> Result<ReplayBody, OpenError> {
-        check(&content, self.declared_len)?;
+        check(content.size_hint().exact(), self.declared_len)?;
         let content = match content {
             // Their length is known, and was compared.
             Content::Empty(_) | Content::Bytes(_) => content,
@@ -216,17 +221,17 @@ impl Sending {
                 Content::Metered(Box::new(Metered::new(content, self.declared_len)))
             }
         };
+        let recorder = Recorder::new(self.witness, self.outer);
         Ok(ReplayBody {
-            content,
-            recorder: Some(Recorder::new(self.witness, self.outer)),
+            repr: Repr::watched(content, recorder),
         })
     }
 }
 
 /// A body of another length than its request declares is not sent.
-fn check(content: &Content, declared_len: Option<u64>) -> Result<(), OpenError> {
+fn check(exact: Option<u64>, declared_len: Option<u64>) -> Result<(), OpenError> {
     if let Some(declared) = declared_len
-        && let Some(exact) = content.size_hint().exact()
+        && let Some(exact) = exact
         && declared != exact
     {
         return Err(OpenError::Failed(

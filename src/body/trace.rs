@@ -9,6 +9,8 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
+use bytes::Bytes;
+
 use super::{
     PolledFrame,
     error::{Fault, SourceError},
@@ -143,6 +145,9 @@ struct Marks {
     /// Whether there may be something aside.
     aside_used: AtomicBool,
     aside: Mutex<Aside>,
+    /// Whether bytes lie here that the attempt has not sent.
+    lends: AtomicBool,
+    lent: Mutex<Bytes>,
 }
 
 /// What is seldom needed.
@@ -233,6 +238,10 @@ impl Witness {
         }
     }
 
+    fn lent(&self) -> MutexGuard<'_, Bytes> {
+        self.0.lent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn aside_to_use(&self) -> MutexGuard<'_, Aside> {
         self.0.aside_used.store(true, Ordering::Relaxed);
         self.aside()
@@ -259,6 +268,21 @@ impl Recorder {
 
     pub(super) fn new(witness: Witness, outer: Option<Arc<Recorder>>) -> Self {
         Self { witness, outer }
+    }
+
+    /// Leaves the attempt's bytes with the witness: a body that moves often stays small.
+    pub(super) fn lend(&self, bytes: Bytes) {
+        self.witness.0.lends.store(true, Ordering::Relaxed);
+        *self.witness.lent() = bytes;
+    }
+
+    /// What is `left` of them: all or nothing.
+    pub(super) fn take_lent(&self, left: &mut usize) -> Bytes {
+        if mem::take(left) == 0 {
+            return Bytes::new();
+        }
+        self.witness.0.lends.store(false, Ordering::Relaxed);
+        mem::take(&mut self.witness.lent())
     }
 
     pub(super) fn reached_client(&self) {
@@ -358,7 +382,11 @@ impl Recorder {
 }
 
 impl Drop for Recorder {
+    #[inline]
     fn drop(&mut self) {
+        if self.witness.0.lends.load(Ordering::Relaxed) {
+            self.take_lent(&mut 1);
+        }
         self.witness.mark(DROPPED);
         if let Some(outer) = &self.outer
             && !self.witness.trace().reached_client()

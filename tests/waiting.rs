@@ -362,59 +362,6 @@ async fn a_retry_without_a_wait_touches_no_timer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_is_spent_only_by_an_attempt_that_goes_out() {
-    let budget = || {
-        Budget::builder()
-            .floor_per_second(0.0)
-            .ratio(0.0)
-            .capacity(5)
-            .build()
-            .unwrap()
-    };
-    let reply = || Reply::status(503);
-
-    let sent = budget();
-    let service = layer()
-        .with_budgets(sent.clone())
-        .layer(Script::new([reply(), Reply::status(200)]));
-    service.oneshot(request(Method::GET, ())).await.unwrap();
-    assert_eq!(sent.balance(), 4.0);
-
-    let dropped = budget();
-    let service = layer()
-        .with_budgets(dropped.clone())
-        .layer(Script::new([reply()]));
-    let call = tokio::spawn(service.oneshot(request(Method::GET, ())));
-    tokio::time::sleep(50 * MS).await;
-    assert_eq!(dropped.balance(), 4.0, "withdrawn before the wait");
-    call.abort();
-    let _ = call.await;
-    assert_eq!(dropped.balance(), 5.0);
-
-    let drained = budget();
-    let drain = Drain::new();
-    let service = layer()
-        .with_budgets(drained.clone())
-        .with_drain(drain.clone())
-        .layer(Script::new([reply()]));
-    let call = tokio::spawn(service.oneshot(request(Method::GET, ())));
-    tokio::time::sleep(50 * MS).await;
-    drain.start();
-    call.await.unwrap().unwrap();
-    assert_eq!(drained.balance(), 5.0);
-
-    let unready = budget();
-    let probe = Probe::new(Script::new([reply()]), 1);
-    let semaphore = probe.semaphore();
-    let service = layer().with_budgets(unready.clone()).layer(probe);
-    let call = tokio::spawn(service.oneshot(request(Method::GET, ())));
-    tokio::time::sleep(50 * MS).await;
-    semaphore.close();
-    call.await.unwrap().unwrap();
-    assert_eq!(unready.balance(), 5.0);
-}
-
-#[tokio::test(start_paused = true)]
 async fn the_race_for_the_last_token_is_lost_by_one() {
     let budget = Budget::builder()
         .floor_per_second(0.0)

@@ -315,9 +315,11 @@ impl Progress {
 
     /// What a second execution would do. Asked once a call, when somebody needs to know.
     pub(crate) fn idempotency(&self, kept: &Snapshot, policy: &impl Policy) -> Idempotency {
+        // A head of its own, and not the one that is left for others to look at: a call that waits
+        // should be small.
         *self
             .idempotency
-            .get_or_init(|| idempotency_for(policy, kept.parts()))
+            .get_or_init(|| idempotency_for(policy, &kept.rebuild()))
     }
 
     /// The start of a retry: from here its time runs.

@@ -37,8 +37,9 @@ pub(crate) struct Snapshot {
 /// What the URI parser takes, and a little less.
 const LONGEST_URI: usize = u16::MAX as usize - 1;
 
-/// Enough for most heads, so that few buffers are replaced.
-const SMALLEST: usize = 1024;
+/// Buffers come in sizes, so that the next head, a little longer, often fits; but they stay small
+/// where many calls wait.
+const STEP: usize = 128;
 
 impl Snapshot {
     /// Copies a head and a body. The snapshot must be [cleared](Self::clear). Gives the
@@ -97,7 +98,7 @@ impl Snapshot {
         };
         let headers: usize = head.headers.iter().map(line).sum();
         let size = headers + Text::of(head.uri).len() + body.len();
-        self.buffer = vec![0; size.next_power_of_two().max(SMALLEST)];
+        self.buffer = vec![0; size.next_multiple_of(STEP)];
         self
     }
 

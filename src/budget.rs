@@ -146,6 +146,12 @@ impl Budget {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
 
+    /// How many there are of this one bucket's handles.
+    #[cfg(test)]
+    pub(crate) fn holders(&self) -> usize {
+        Arc::strong_count(&self.inner)
+    }
+
     /// Whether a deposit would add nothing.
     #[inline]
     pub(crate) fn is_full(&self) -> bool {

@@ -1,5 +1,6 @@
 //! Retry budgets per upstream.
 
+mod parked;
 mod upstreams;
 
 use std::sync::Arc;
@@ -70,8 +71,20 @@ impl Budgets {
     pub(crate) fn for_call(&self, head: HeadRef<'_>, held: &mut Option<CallBudget>) {
         match held {
             Some(held) if self.is_for(held.budget(), head) => held.renew(head.extensions),
-            Some(_) | None => *held = self.find(head),
+            Some(_) | None => self.change(head, held),
         }
+    }
+
+    /// The same for a call to another upstream than the one before.
+    #[inline(never)]
+    fn change(&self, head: HeadRef<'_>, held: &mut Option<CallBudget>) {
+        if let Some(left) = held {
+            if parked::exchange(left, |parked| self.is_for(parked, head)) {
+                return left.renew(head.extensions);
+            }
+            held.take().into_iter().for_each(parked::park);
+        }
+        *held = self.find(head);
     }
 
     #[inline]
@@ -178,6 +191,7 @@ impl Default for BudgetsBuilder {
 mod tests {
     use http::Request;
     use http::request::Parts;
+    use proptest::prelude::*;
 
     use super::*;
 
@@ -270,6 +284,50 @@ mod tests {
         assert!(shared.is_for(&of(&shared, &a), (&b).into()));
         of(&one, &b);
         assert!(!one.is_for(&held, (&a).into()), "it was evicted");
+    }
+
+    #[test]
+    fn a_thread_that_calls_a_few_upstreams_in_turn_keeps_what_it_has_of_each() {
+        let (budgets, mut held) = (dry(10), None);
+        let few: Vec<Parts> = (0..8)
+            .map(|number| get(&format!("http://{number}/")))
+            .collect();
+        let holders = |parts: &Parts| {
+            let found = budgets.find(parts.into()).unwrap();
+            found.budget().holders()
+        };
+        for several in [3, 8] {
+            for parts in few[..several].iter().cycle().take(3 * several) {
+                budgets.for_call(parts.into(), &mut held);
+            }
+            // The map, the thread, and who asks.
+            assert!(few[..several].iter().all(|parts| holders(parts) == 3));
+        }
+        // One more, and whoever was left alone the longest makes room.
+        budgets.for_call((&get("http://more/")).into(), &mut held);
+        assert_eq!(few.iter().filter(|parts| holders(parts) == 2).count(), 1);
+    }
+
+    proptest! {
+        /// Whatever the thread called before, through whichever budgets, with whatever evicted.
+        #[test]
+        fn a_call_has_the_budget_that_is_looked_up(
+            calls in proptest::collection::vec((0..3_usize, 0..12_u32, any::<bool>()), 1..100),
+        ) {
+            let several = [dry(3), dry(20), Budgets::shared(Budget::default())];
+            let mut held = [None, None];
+            for (number, (which, host, takes)) in calls.into_iter().enumerate() {
+                let (budgets, parts) = (&several[which], get(&format!("http://{host}/")));
+                let held = &mut held[number % 2];
+                budgets.for_call((&parts).into(), held);
+                let budget = held.as_ref().unwrap().budget();
+                prop_assert!(budget.is(&budgets.get(&UpstreamKey::of(&parts)).unwrap()));
+                prop_assert!(!budget.is_retired());
+                if takes {
+                    let _ = budget.try_withdraw().map(crate::Token::spend);
+                }
+            }
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use tower_http_retry_benches::exchange::{self, Exchange};
 use tower_http_retry_benches::inner::Upstream;
 use tower_http_retry_benches::request::Profile;
 use tower_http_retry_benches::rounds::{self, Row};
-use tower_http_retry_benches::{parts, waiting};
+use tower_http_retry_benches::{lookup, parts, waiting};
 
 const ROUNDS: usize = 2000;
 
@@ -98,10 +98,21 @@ fn single_parts() {
         parts::deposit(2)
     );
     println!(
-        "| budgets: one of 1000 upstreams, the same one, 1 and 2 threads | {:.1}, {:.1} ns |",
-        parts::lookup(1),
-        parts::lookup(2)
+        "| budgets: one of 1000 upstreams, by its key, 1 and 2 threads | {:.1}, {:.1} ns |",
+        lookup::by_key(1),
+        lookup::by_key(2)
     );
+    let (before, after) = lookup::before_and_after_a_million();
+    println!(
+        "| the same, before and after a million others passed through | {before:.1}, {after:.1} ns |"
+    );
+    for hot in [4, 1000] {
+        println!(
+            "| a call's budget, {hot} of 1000 upstreams in turn, over always the same one; 1 and 2 threads | {:.1}, {:.1} ns |",
+            lookup::in_turn(1, hot),
+            lookup::in_turn(2, hot)
+        );
+    }
     let (raw, buffered) = parts::buffered();
     println!("| 64 KiB in 16 KiB frames, as a stream | {raw:.2} µs |");
     println!(

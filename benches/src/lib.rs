@@ -11,6 +11,7 @@ pub mod callgrind;
 pub mod cases;
 pub mod exchange;
 pub mod inner;
+pub mod lookup;
 pub mod parts;
 pub mod request;
 pub mod rounds;

@@ -13,9 +13,7 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use tower::Service;
-use tower_http_retry::{
-    Budget, Budgets, Facts, ReplayBody, StandardPolicy, Upstream as Known, UpstreamKey, decide,
-};
+use tower_http_retry::{Budget, Facts, ReplayBody, StandardPolicy, Upstream as Known, decide};
 
 use crate::cases::retrying;
 use crate::inner::{Answer, Failed};
@@ -24,7 +22,7 @@ use crate::rounds::median;
 const RUNS: usize = 15;
 
 /// Nanoseconds of one operation on each of so many threads, which all use the same object.
-fn each(threads: usize, operation: impl Fn() + Sync) -> f64 {
+pub(crate) fn each(threads: usize, operation: impl Fn() + Sync) -> f64 {
     let count = 100_000;
     let runs = (0..RUNS).map(|_| {
         let barrier = Barrier::new(threads);
@@ -75,25 +73,6 @@ pub fn decide_alone() -> (f64, f64) {
 pub fn deposit(threads: usize) -> f64 {
     let budget = Budget::default();
     each(threads, || black_box(&budget).deposit())
-}
-
-/// The budget of one of 1000 upstreams, by its key.
-pub fn lookup(threads: usize) -> f64 {
-    let budgets = Budgets::default();
-    let keys: Vec<UpstreamKey> = (0..1000)
-        .map(|index| {
-            let uri = format!("http://upstream-{index:04}.internal:8443/");
-            let (parts, ()) = Request::get(uri).body(()).expect("valid").into_parts();
-            UpstreamKey::of(&parts)
-        })
-        .collect();
-    for key in &keys {
-        budgets.get(key);
-    }
-    let hot = &keys[500];
-    each(threads, || {
-        black_box(budgets.get(black_box(hot)));
-    })
 }
 
 /// Microseconds of a call that sends 64 KiB in frames of 16 KiB through the layer, to an inner

@@ -39,6 +39,9 @@ impl Target {
     }
 }
 
+/// No server takes this long, however often it is asked.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// Whoever stands before the judge.
 pub(crate) trait Client: Clone + Send + Sync + 'static {
     fn call(&self, op: &Op, target: Target) -> impl Future<Output = Answer> + Send;
@@ -118,12 +121,11 @@ impl Arena {
                 let _place = place;
                 let start = Instant::now();
                 let call = client.call(&op, target);
-                let answer = match op.drop_ms {
-                    Some(ms) => timeout(Duration::from_millis(ms), call)
-                        .await
-                        .unwrap_or(Answer::Dropped),
-                    None => call.await,
+                let (patience, gone) = match op.drop_ms {
+                    Some(ms) => (Duration::from_millis(ms), Answer::Dropped),
+                    None => (PATIENCE, Answer::Hung),
                 };
+                let answer = timeout(patience, call).await.unwrap_or(gone);
                 let took = start.elapsed();
                 // A million bodies are too many to keep.
                 let op = Op {

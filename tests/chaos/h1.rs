@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::fault::{End, Fault};
 use crate::ledger::Ledger;
-use crate::op::{Told, sum};
+use crate::op::Told;
 use crate::serve::{Reset, finish};
 
 /// One connection, until it ends.
@@ -70,9 +70,7 @@ where
         let Some(body) = read_body(stream, &mut read, &head).await? else {
             return Ok(End::Fin);
         };
-        if sum(&body) != told.sum {
-            ledger.corrupted(told.op);
-        }
+        ledger.received(&told, &body);
 
         match fault {
             Fault::Fine => {

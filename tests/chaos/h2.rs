@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 
 use crate::fault::{End, Fault};
 use crate::ledger::Ledger;
-use crate::op::{Told, sum};
+use crate::op::Told;
 use crate::serve::{HANG, Reset};
 
 /// One connection, until it ends.
@@ -112,9 +112,7 @@ async fn stream_of(
         let _ = body.flow_control().release_capacity(data.len());
         bytes.extend_from_slice(&data);
     }
-    if sum(&bytes) != told.sum {
-        ledger.corrupted(told.op);
-    }
+    ledger.received(&told, &bytes);
     let execute = || ledger.execute(&told);
     match fault {
         Fault::Fine | Fault::FineThenClose | Fault::GoAway | Fault::GoAwayAtOnce => {

@@ -5,7 +5,7 @@ use std::fmt;
 
 use crate::arena::Target;
 use crate::ledger::{Entry, Kind};
-use crate::op::Op;
+use crate::op::{Op, Shape};
 
 /// What a client says of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,6 +21,8 @@ pub(crate) enum Answer {
     Ambiguous(&'static str),
     /// The caller went away.
     Dropped,
+    /// None, for so long that none will come.
+    Hung,
 }
 
 /// The sums over many calls.
@@ -38,8 +40,12 @@ pub(crate) struct Verdicts {
     pub(crate) untrue: u64,
     /// Bodies that arrived whole and were not what was sent.
     pub(crate) corrupted: u64,
+    /// Operations whose body arrived as it was sent, at least once.
+    pub(crate) arrived: BTreeMap<Shape, u64>,
     /// Operations that were never executed, though nobody went away.
     pub(crate) lost: u64,
+    /// Calls that never ended.
+    pub(crate) hung: u64,
     pub(crate) ambiguous: u64,
     /// Of those, the ones that the ledger shows as not executed: by what the server did last.
     pub(crate) imprecise: BTreeMap<String, u64>,
@@ -60,12 +66,17 @@ impl Verdicts {
         let untrue = match answer {
             Answer::Failed { not_executed } => entry.executed > 0 && (once_only || not_executed),
             Answer::Status(_) => success && entry.executed == 0,
-            Answer::Ambiguous(_) | Answer::Dropped => false,
+            Answer::Ambiguous(_) | Answer::Dropped | Answer::Hung => false,
         };
         self.lost += u64::from(!success && entry.executed == 0 && answer != Answer::Dropped);
+        let hung = answer == Answer::Hung;
+        self.hung += u64::from(hung);
         self.duplicates += u64::from(duplicate);
         self.untrue += u64::from(untrue);
         self.corrupted += u64::from(entry.corrupted > 0);
+        if entry.whole > 0 {
+            *self.arrived.entry(op.shape).or_default() += 1;
+        }
         if let Answer::Ambiguous(reason) = answer {
             self.ambiguous += 1;
             if entry.executed == 0 {
@@ -80,16 +91,20 @@ impl Verdicts {
                     .or_default() += 1;
             }
         }
-        if (duplicate || untrue || entry.corrupted > 0) && self.examples.len() < 5 {
+        if (duplicate || untrue || hung || entry.corrupted > 0) && self.examples.len() < 5 {
             self.examples.push(format!(
-                "operation {} ({} {:?} {:?}): {answer:?}, but {entry:?}",
-                op.number, op.method, op.kind, op.shape
+                "operation {} ({} {:?} {:?}, {}): {answer:?}, but {entry:?}",
+                op.number,
+                op.method,
+                op.kind,
+                op.shape,
+                target.name()
             ));
         }
     }
 
     pub(crate) fn violations(&self) -> u64 {
-        self.duplicates + self.untrue + self.corrupted
+        self.duplicates + self.untrue + self.corrupted + self.hung
     }
 }
 
@@ -98,16 +113,18 @@ impl fmt::Display for Verdicts {
         let imprecise: u64 = self.imprecise.values().sum();
         writeln!(
             f,
-            "{} calls, {} succeeded {:?}; {} duplicates, {} untrue answers, {} corrupted bodies; \
-             {} ambiguous, of which {imprecise} were not executed",
+            "{} calls, {} succeeded {:?}; {} duplicates, {} untrue answers, {} corrupted bodies, \
+             {} never ended; {} ambiguous, of which {imprecise} were not executed",
             self.calls,
             self.succeeded,
             self.at,
             self.duplicates,
             self.untrue,
             self.corrupted,
+            self.hung,
             self.ambiguous,
         )?;
+        writeln!(f, "  bodies that arrived: {:?}", self.arrived)?;
         for (what, count) in &self.imprecise {
             writeln!(f, "  ambiguous, not executed: {count:>6}  {what}")?;
         }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Mutex;
 
-use crate::op::Told;
+use crate::op::{Told, sum};
 
 /// What a second execution would do. The client tells the server, so that the server can do what
 /// such an upstream does.
@@ -22,6 +22,8 @@ pub(crate) struct Entry {
     pub(crate) executed: u32,
     /// Bodies that were read to their end and were not what the client sent.
     pub(crate) corrupted: u32,
+    /// Bodies that were read to their end and were just that.
+    pub(crate) whole: u32,
     /// The keys that were executed.
     keys: Vec<String>,
     /// What the server did with each request for it that it noticed, in order.
@@ -57,8 +59,15 @@ impl Ledger {
             .push(fault);
     }
 
-    pub(crate) fn corrupted(&self, op: u64) {
-        self.0.lock().unwrap().entry(op).or_default().corrupted += 1;
+    /// A body that was read to its end.
+    pub(crate) fn received(&self, told: &Told, body: &[u8]) {
+        let mut ledger = self.0.lock().unwrap();
+        let entry = ledger.entry(told.op).or_default();
+        if sum(body) == told.sum {
+            entry.whole += 1;
+        } else {
+            entry.corrupted += 1;
+        }
     }
 
     pub(crate) fn entry(&self, op: u64) -> Entry {

@@ -3,11 +3,12 @@
 //!
 //! The long form: `CHAOS_CALLS=1000000 cargo test --release --all-features --test chaos -- --nocapture`.
 //! A run is reproduced, as far as the network allows, by `CHAOS_SEED`.
-#![cfg(all(feature = "hyper", unix))]
+#![cfg(all(feature = "hyper", feature = "fs", feature = "multipart", unix))]
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)] // helpers of tests
 #![allow(clippy::wildcard_enum_match_arm)]
 
 mod arena;
+mod body;
 mod fault;
 mod h1;
 mod h2;
@@ -18,6 +19,7 @@ mod ours;
 mod serve;
 mod tls;
 
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -26,6 +28,7 @@ use tower_http_retry::{Drain, IdempotentMethods};
 
 use crate::arena::Arena;
 use crate::judge::Verdicts;
+use crate::op::Shape;
 use crate::ours::{PERMITS, TOKENS, ours};
 
 fn setting(name: &str) -> Option<u64> {
@@ -42,7 +45,8 @@ fn storm(methods: IdempotentMethods, seed: u64, calls: u64) -> Verdicts {
         .unwrap();
     runtime.block_on(async move {
         let mut arena = Arena::open(seed);
-        let ours = ours(methods, Drain::new(), tls::add_to(&mut arena));
+        let trust = tls::add_to(&mut arena);
+        let ours = ours(methods, Drain::new(), |http2| trust.connector(http2));
         let books = ours.books.clone();
         let verdicts = arena.run(ours, calls, 300, seed).await;
 
@@ -82,6 +86,13 @@ fn check(seed: u64, calls: u64) {
     assert_eq!(verdicts.violations(), 0, "seed {seed}: {verdicts}");
     assert_eq!(verdicts.calls, calls);
     assert_eq!(verdicts.at.len(), 4, "TLS and not, of each protocol");
+    // All that a body can be; half of one is never whole.
+    let whole = Shape::FULL
+        .into_iter()
+        .filter(|shape| *shape != Shape::Broken);
+    let expected: BTreeSet<_> = whole.chain([Shape::Empty]).collect();
+    let arrived: BTreeSet<_> = verdicts.arrived.keys().copied().collect();
+    assert_eq!(arrived, expected, "{verdicts}");
     // On a machine that has no time for it, most attempts run into their timeout.
     assert!(
         verdicts.succeeded > calls / 20,
@@ -114,7 +125,8 @@ fn a_drain_in_the_storm_ends_every_wait() {
     let verdicts = runtime.block_on(async {
         let mut arena = Arena::open(4);
         let drain = Drain::new();
-        let connector = tls::add_to(&mut arena);
+        let trust = tls::add_to(&mut arena);
+        let connector = |http2| trust.connector(http2);
         let ours = ours(IdempotentMethods::Rfc9110, drain.clone(), connector);
         tokio::spawn(async move {
             tokio::time::sleep(Duration::from_millis(300)).await;

@@ -8,18 +8,53 @@ use rand::seq::IndexedRandom;
 use crate::ledger::Kind;
 
 /// How the request body is made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Shape {
     Empty,
     Bytes,
+    /// A value, encoded when it is first needed.
+    Encoded,
+    /// By a function, for each attempt.
+    Made,
     OneShot,
+    /// One stream that fails half way.
+    Broken,
     Buffered,
     /// Buffered with a limit that the body exceeds.
     Overflowing,
     /// Opened again for each attempt.
     Reopened,
+    /// Opened for the first attempt; after that it fails.
+    OpenedOnce,
+    /// Longer for every attempt but the first.
+    Growing,
+    File,
+    /// So many bytes of a file.
+    Range,
     /// In two parts, one in memory and one opened again.
     Chained,
+    /// A form of a text and a file.
+    Multipart,
+}
+
+impl Shape {
+    /// Of the operations that have a body.
+    pub(crate) const FULL: [Self; 14] = [
+        Self::Bytes,
+        Self::Encoded,
+        Self::Made,
+        Self::OneShot,
+        Self::Broken,
+        Self::Buffered,
+        Self::Overflowing,
+        Self::Reopened,
+        Self::OpenedOnce,
+        Self::Growing,
+        Self::File,
+        Self::Range,
+        Self::Chained,
+        Self::Multipart,
+    ];
 }
 
 #[derive(Debug, Clone)]
@@ -49,17 +84,7 @@ impl Op {
         let shape = if kind == Kind::Safe || method == Method::DELETE {
             Shape::Empty
         } else {
-            *[
-                Shape::Bytes,
-                Shape::Bytes,
-                Shape::OneShot,
-                Shape::Buffered,
-                Shape::Overflowing,
-                Shape::Reopened,
-                Shape::Chained,
-            ]
-            .choose(random)
-            .unwrap()
+            *Shape::FULL.choose(random).unwrap()
         };
         let size = match shape {
             Shape::Empty => 0,
@@ -81,13 +106,13 @@ impl Op {
         }
     }
 
-    /// What the servers need to know.
-    pub(crate) fn headers(&self) -> HeaderMap {
+    /// What the servers need to know, where these are the bytes that they have to receive.
+    pub(crate) fn headers(&self, sent: &[u8]) -> HeaderMap {
         let mut headers = HeaderMap::new();
         headers.insert("x-op", HeaderValue::from(self.number));
         headers.insert("x-kind", HeaderValue::from(self.kind as u16));
-        headers.insert("x-sum", HeaderValue::from(sum(&self.body)));
-        headers.insert("x-length", HeaderValue::from(self.body.len()));
+        headers.insert("x-sum", HeaderValue::from(sum(sent)));
+        headers.insert("x-length", HeaderValue::from(sent.len()));
         if self.kind == Kind::Keyed {
             let key = format!("\"{}\"", self.number);
             headers.insert("idempotency-key", HeaderValue::try_from(key).unwrap());

@@ -4,9 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::{HeaderName, Request, Response};
-use http_body_util::{BodyExt, Full, StreamBody};
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper_util::client::legacy::Client as HyperClient;
 use hyper_util::client::legacy::connect::Connect;
@@ -20,9 +19,10 @@ use tower_http_retry::{
 };
 
 use crate::arena::{Client, Target};
+use crate::body::{OnDisk, body};
 use crate::judge::Answer;
 use crate::ledger::Kind;
-use crate::op::{Op, Shape};
+use crate::op::Op;
 
 type Stack = Retry<
     BoxCloneSyncService<Request<ReplayBody>, Response<Incoming>, hyper_util::client::legacy::Error>,
@@ -32,6 +32,7 @@ type Stack = Retry<
 pub(crate) struct Ours {
     h1: Stack,
     h2: Stack,
+    file: Arc<OnDisk>,
     pub(crate) books: Books,
 }
 
@@ -104,6 +105,7 @@ where
     Ours {
         h1,
         h2,
+        file: Arc::new(OnDisk::new()),
         books: Books {
             budget,
             retries,
@@ -120,12 +122,13 @@ impl Client for Ours {
         } else {
             self.h1.clone()
         };
+        let (body, sent) = body(op, &self.file);
         let mut request = Request::builder()
             .method(op.method.clone())
             .uri(target.uri())
-            .body(body(op))
+            .body(body)
             .unwrap();
-        request.headers_mut().extend(op.headers());
+        request.headers_mut().extend(op.headers(&sent));
         if op.kind == Kind::Keyed && op.number.is_multiple_of(2) {
             // The layer makes one up, and has to keep to it.
             request.headers_mut().remove(IDEMPOTENCY_KEY);
@@ -164,45 +167,4 @@ fn name(kind: FailureKind) -> &'static str {
         FailureKind::Unknown => "unknown",
         _ => "another failure",
     }
-}
-
-fn body(op: &Op) -> ReplayBody {
-    let bytes = Bytes::from(op.body.clone());
-    let stream = |bytes: Bytes| {
-        let frames: Vec<_> = bytes
-            .chunks(7_000)
-            .map(|chunk| {
-                Ok::<_, std::convert::Infallible>(http_body::Frame::data(Bytes::copy_from_slice(
-                    chunk,
-                )))
-            })
-            .collect();
-        StreamBody::new(tokio_stream::iter(frames))
-    };
-    match op.shape {
-        Shape::Empty => ReplayBody::empty(),
-        Shape::Bytes => ReplayBody::bytes(bytes),
-        Shape::OneShot => ReplayBody::one_shot(Full::new(bytes)),
-        Shape::Buffered => ReplayBody::buffered(stream(bytes), 64 * 1024),
-        Shape::Overflowing => ReplayBody::buffered(stream(bytes), 10),
-        Shape::Reopened => reopened(bytes),
-        Shape::Chained => {
-            let (first, second) = (
-                bytes.slice(..bytes.len() / 2),
-                bytes.slice(bytes.len() / 2..),
-            );
-            ReplayBody::chain([ReplayBody::bytes(first), reopened(second)])
-        }
-    }
-}
-
-/// Opened for each attempt, and not at once.
-fn reopened(bytes: Bytes) -> ReplayBody {
-    ReplayBody::reopenable(move || {
-        let body = Full::new(bytes.clone());
-        async {
-            tokio::task::yield_now().await;
-            Ok::<_, std::convert::Infallible>(body)
-        }
-    })
 }

@@ -18,8 +18,8 @@ use crate::fault::End;
 use crate::serve::{Link, Reset, finish};
 use crate::{h1, h2};
 
-/// A server of each protocol behind TLS, and what makes the connectors of their clients.
-pub(crate) fn add_to(arena: &mut Arena) -> impl Fn(bool) -> HttpsConnector<HttpConnector> {
+/// A server of each protocol behind TLS, and what their clients trust.
+pub(crate) fn add_to(arena: &mut Arena) -> Trust {
     let both = [false, true].map(Tls::new);
     for (tls, http2) in both.clone().into_iter().zip([false, true]) {
         let ledger = Arc::clone(&arena.ledger);
@@ -37,7 +37,41 @@ pub(crate) fn add_to(arena: &mut Arena) -> impl Fn(bool) -> HttpsConnector<HttpC
             }
         });
     }
-    move |http2| connector(&both, http2)
+    let mut roots = RootCertStore::empty();
+    for tls in both {
+        roots.add(tls.trusted).unwrap();
+    }
+    Trust(roots)
+}
+
+/// The certificates of the good ones.
+#[derive(Clone)]
+pub(crate) struct Trust(RootCertStore);
+
+impl Trust {
+    /// Of a client of rustls.
+    pub(crate) fn config(&self) -> ClientConfig {
+        ClientConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(self.0.clone())
+            .with_no_client_auth()
+    }
+
+    /// Of a client of hyper, with TLS and without.
+    pub(crate) fn connector(&self, http2: bool) -> HttpsConnector<HttpConnector> {
+        let mut http = HttpConnector::new();
+        http.set_nodelay(true);
+        http.enforce_http(false);
+        let builder = HttpsConnectorBuilder::new()
+            .with_tls_config(self.config())
+            .https_or_http();
+        if http2 {
+            builder.enable_http2().wrap_connector(http)
+        } else {
+            builder.enable_http1().wrap_connector(http)
+        }
+    }
 }
 
 /// The certificates of one server.
@@ -120,30 +154,6 @@ fn acceptor(http2: bool) -> (TlsAcceptor, CertificateDer<'static>) {
         .unwrap();
     config.alpn_protocols = vec![if http2 { &b"h2"[..] } else { b"http/1.1" }.to_vec()];
     (TlsAcceptor::from(Arc::new(config)), certificate)
-}
-
-/// Of a client that trusts the good ones among these.
-fn connector(of: &[Tls], http2: bool) -> HttpsConnector<HttpConnector> {
-    let mut roots = RootCertStore::empty();
-    for tls in of {
-        roots.add(tls.trusted.clone()).unwrap();
-    }
-    let config = ClientConfig::builder_with_provider(provider())
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    let mut http = HttpConnector::new();
-    http.set_nodelay(true);
-    http.enforce_http(false);
-    let builder = HttpsConnectorBuilder::new()
-        .with_tls_config(config)
-        .https_or_http();
-    if http2 {
-        builder.enable_http2().wrap_connector(http)
-    } else {
-        builder.enable_http1().wrap_connector(http)
-    }
 }
 
 fn provider() -> Arc<CryptoProvider> {

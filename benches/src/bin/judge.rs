@@ -1,6 +1,6 @@
 //! The peers before the judge of `tests/chaos`: the same servers, the same faults, the same ledger.
 //!
-//! `cargo run --release -p tower-http-retry-benches --bin judge` prints the table of
+//! `cargo run --release -p tower-http-retry-benches --features judge --bin judge` prints the table of
 //! `docs/truth.md`. `CALLS` (default 10000) and `SEED` (default 1) change the run.
 //!
 //! A client with two answers says "failed" whenever it has no response: that is how its callers
@@ -10,6 +10,8 @@
 
 #[path = "../../../tests/chaos/arena.rs"]
 mod arena;
+#[path = "../../../tests/chaos/body.rs"]
+mod body;
 #[path = "../../../tests/chaos/fault.rs"]
 mod fault;
 #[path = "../../../tests/chaos/h1.rs"]
@@ -26,6 +28,8 @@ mod op;
 mod ours;
 #[path = "../../../tests/chaos/serve.rs"]
 mod serve;
+#[path = "../../../tests/chaos/tls.rs"]
+mod tls;
 
 use std::future::{Ready, ready};
 use std::time::Duration;
@@ -34,6 +38,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
+use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::{Client as HyperClient, Error as HyperError};
 use hyper_util::rt::TokioExecutor;
@@ -44,20 +49,15 @@ use tower_http_retry::{Drain, IdempotentMethods};
 use arena::{Arena, Client, Target};
 use judge::{Answer, Verdicts};
 use op::Op;
+use tls::Trust;
 
-type Bare = HyperClient<HttpConnector, Full<Bytes>>;
+type Bare = HyperClient<HttpsConnector<HttpConnector>, Full<Bytes>>;
 type Boxed<E> = BoxCloneSyncService<Request<Full<Bytes>>, Response<Incoming>, E>;
 
-fn bare(http2: bool) -> Bare {
+fn bare(trust: &Trust, http2: bool) -> Bare {
     HyperClient::builder(TokioExecutor::new())
         .http2_only(http2)
-        .build(connector(http2))
-}
-
-fn connector(_http2: bool) -> HttpConnector {
-    let mut connector = HttpConnector::new();
-    connector.set_nodelay(true);
-    connector
+        .build(trust.connector(http2))
 }
 
 fn request(op: &Op, target: Target) -> Request<Full<Bytes>> {
@@ -66,7 +66,7 @@ fn request(op: &Op, target: Target) -> Request<Full<Bytes>> {
         .uri(target.uri())
         .body(Full::from(op.body.clone()))
         .unwrap();
-    request.headers_mut().extend(op.headers());
+    request.headers_mut().extend(op.headers(&op.body));
     request
 }
 
@@ -86,10 +86,10 @@ impl<E> Clone for OverHyper<E> {
 }
 
 impl<E> OverHyper<E> {
-    fn new(wrap: impl Fn(Bare) -> Boxed<E>) -> Self {
+    fn new(trust: &Trust, wrap: impl Fn(Bare) -> Boxed<E>) -> Self {
         Self {
-            h1: wrap(bare(false)),
-            h2: wrap(bare(true)),
+            h1: wrap(bare(trust, false)),
+            h2: wrap(bare(trust, true)),
         }
     }
 }
@@ -149,8 +149,11 @@ struct Reqwest {
 }
 
 impl Reqwest {
-    fn new(retry: bool) -> Self {
-        let wrap = |client: reqwest::Client| {
+    fn new(trust: &Trust, retry: bool) -> Self {
+        let wrap = |client: reqwest::ClientBuilder, protocol: &[u8]| {
+            let mut config = trust.config();
+            config.alpn_protocols = vec![protocol.to_vec()];
+            let client = client.tls_backend_preconfigured(config).build().unwrap();
             let builder = reqwest_middleware::ClientBuilder::new(client);
             if !retry {
                 return builder.build();
@@ -165,13 +168,8 @@ impl Reqwest {
                 .build()
         };
         Self {
-            h1: wrap(reqwest::Client::builder().http1_only().build().unwrap()),
-            h2: wrap(
-                reqwest::Client::builder()
-                    .http2_prior_knowledge()
-                    .build()
-                    .unwrap(),
-            ),
+            h1: wrap(reqwest::Client::builder().http1_only(), b"http/1.1"),
+            h2: wrap(reqwest::Client::builder().http2_prior_knowledge(), b"h2"),
         }
     }
 }
@@ -195,15 +193,16 @@ impl Client for Reqwest {
     }
 }
 
-fn run(client: impl FnOnce() -> Candidate, calls: u64, seed: u64) -> Verdicts {
+fn run(client: impl FnOnce(&Trust) -> Candidate, calls: u64, seed: u64) -> Verdicts {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
         .unwrap();
     runtime.block_on(async {
-        let arena = Arena::open(seed);
-        match client() {
+        let mut arena = Arena::open(seed);
+        let trust = tls::add_to(&mut arena);
+        match client(&trust) {
             Candidate::Hyper(client) => arena.run(client, calls, 300, seed).await,
             Candidate::Resilience(client) => arena.run(client, calls, 300, seed).await,
             Candidate::Reqwest(client) => arena.run(client, calls, 300, seed).await,
@@ -220,26 +219,26 @@ enum Candidate {
 }
 
 /// A name, and how its client is made.
-type Named = (&'static str, fn() -> Candidate);
+type Named = (&'static str, fn(&Trust) -> Candidate);
 
 fn candidates() -> Vec<Named> {
     vec![
-        ("hyper alone", || {
-            Candidate::Hyper(OverHyper::new(BoxCloneSyncService::new))
+        ("hyper alone", |trust| {
+            Candidate::Hyper(OverHyper::new(trust, BoxCloneSyncService::new))
         }),
-        ("tower::retry, documented policy", || {
-            Candidate::Hyper(OverHyper::new(|client| {
+        ("tower::retry, documented policy", |trust| {
+            Candidate::Hyper(OverHyper::new(trust, |client| {
                 BoxCloneSyncService::new(tower::retry::Retry::new(Attempts(3), client))
             }))
         }),
-        ("reqwest, default retry", || {
-            Candidate::Reqwest(Reqwest::new(false))
+        ("reqwest, default retry", |trust| {
+            Candidate::Reqwest(Reqwest::new(trust, false))
         }),
-        ("reqwest-retry, default strategy", || {
-            Candidate::Reqwest(Reqwest::new(true))
+        ("reqwest-retry, default strategy", |trust| {
+            Candidate::Reqwest(Reqwest::new(trust, true))
         }),
-        ("tower-resilience-retry", || {
-            Candidate::Resilience(OverHyper::new(|client| {
+        ("tower-resilience-retry", |trust| {
+            Candidate::Resilience(OverHyper::new(trust, |client| {
                 let layer = tower_resilience_retry::RetryLayer::<
                     Request<Full<Bytes>>,
                     Response<Incoming>,
@@ -256,7 +255,8 @@ fn candidates() -> Vec<Named> {
                 )
             }))
         }),
-        ("tower-http-retry", || {
+        ("tower-http-retry", |trust| {
+            let connector = |http2| trust.connector(http2);
             let ours = ours::ours(IdempotentMethods::Rfc9110, Drain::new(), connector);
             Candidate::Ours(Box::new(ours))
         }),
@@ -273,20 +273,26 @@ fn main() {
     let (calls, seed) = (setting("CALLS", 10_000), setting("SEED", 1));
     println!("{calls} calls each, seed {seed}\n");
     println!(
-        "| client | succeeded | never executed | duplicates | untrue answers | ambiguous | of which not executed |"
+        "| client | succeeded | never executed | duplicates | untrue answers | never ended | ambiguous | of which not executed |"
     );
-    println!("|---|---:|---:|---:|---:|---:|---:|");
+    println!("|---|---:|---:|---:|---:|---:|---:|---:|");
     let mut ours = 0;
     for (name, client) in candidates() {
         let verdicts = run(client, calls, seed);
         println!(
-            "| {name} | {:.1} % | {:.1} % | {} | {} | {} | {} |",
+            "| {name} | {:.1} % | {:.1} % | {} | {} | {} | {} | {} |",
             verdicts.succeeded as f64 * 100.0 / verdicts.calls as f64,
             verdicts.lost as f64 * 100.0 / verdicts.calls as f64,
             verdicts.duplicates,
             verdicts.untrue,
+            verdicts.hung,
             verdicts.ambiguous,
             verdicts.imprecise.values().sum::<u64>(),
+        );
+        assert_eq!(
+            verdicts.at.len(),
+            4,
+            "{name} cannot reach all of the servers"
         );
         ours = verdicts.violations();
     }

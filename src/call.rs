@@ -183,16 +183,21 @@ impl Call {
     /// replaced its own.
     pub(crate) fn head(&self, settings: &Settings) -> request::Parts {
         let mut head = self.kept.rebuild();
+        self.renew_credential(&mut head, settings);
+        head
+    }
+
+    fn renew_credential(&self, head: &mut request::Parts, settings: &Settings) {
         if let (Some(refresher), Some(credential)) = (&settings.refresh, &self.progress.credential)
         {
-            refresher.apply(credential, &mut head);
+            refresher.apply(credential, head);
         }
-        head
     }
 
     /// The next attempt's request: the caller's own, as it was before any layer below changed it.
     pub(crate) fn next_request(&mut self, settings: &Settings) -> Prepared {
-        let mut head = self.head(settings);
+        let mut head = self.kept.take_parts();
+        self.renew_credential(&mut head, settings);
         let progress = &mut self.progress;
         if let Some(name) = &settings.attempt_header {
             let number = HeaderValue::from(progress.number.get());
@@ -315,11 +320,9 @@ impl Progress {
 
     /// What a second execution would do. Asked once a call, when somebody needs to know.
     pub(crate) fn idempotency(&self, kept: &Snapshot, policy: &impl Policy) -> Idempotency {
-        // A head of its own, and not the one that is left for others to look at: a call that waits
-        // should be small.
         *self
             .idempotency
-            .get_or_init(|| idempotency_for(policy, &kept.rebuild()))
+            .get_or_init(|| idempotency_for(policy, kept.parts()))
     }
 
     /// The start of a retry: from here its time runs.

@@ -111,6 +111,16 @@ impl Snapshot {
         self.rebuilt.get_or_init(|| self.rebuild())
     }
 
+    /// The head, for an attempt: the one that was rebuilt to be looked at, if there is one.
+    pub(crate) fn take_parts(&mut self) -> request::Parts {
+        self.rebuilt.take().unwrap_or_else(|| self.rebuild())
+    }
+
+    /// Lets go of what was rebuilt: a call that waits should be small.
+    pub(crate) fn shrink(&mut self) {
+        self.rebuilt.take();
+    }
+
     /// A new head, equal to the one that was copied: names, values, their order and flags, URI,
     /// version and extensions.
     pub(crate) fn rebuild(&self) -> request::Parts {
@@ -161,9 +171,7 @@ impl Snapshot {
         if !self.extensions.is_empty() {
             self.extensions = Extensions::new();
         }
-        if self.rebuilt.get_mut().is_some() {
-            self.rebuilt = OnceLock::new();
-        }
+        self.shrink();
     }
 
     /// Overwrites what was copied.

@@ -194,7 +194,10 @@ where
     ) -> Go<S, B> {
         let wake = between.wait.wake();
         match self.poll_between(cx, &mut between.drained, wake) {
-            Poll::Pending => Go::Stay(Stage::Waiting(between)),
+            Poll::Pending => {
+                self.call.kept.shrink();
+                Go::Stay(Stage::Waiting(between))
+            }
             Poll::Ready(Woken::Time) => self.ready(*between),
             Poll::Ready(Woken::End(reason, step)) => self.stop(between.last, reason, step),
         }

@@ -62,11 +62,11 @@ impl Snapshot {
         let all = self.buffer.len();
         let mut room = Room(&mut self.buffer);
         let mut content_length = None;
-        let mut any_sensitive = false;
         for (name, value) in head.headers {
             let name = name.as_str();
             let sensitive = value.is_sensitive();
-            any_sensitive |= sensitive;
+            // Noted before there turns out to be too little room for it.
+            self.sensitive |= sensitive;
             room.put(&Mark::new(name, value, sensitive).0.to_ne_bytes())?;
             room.put(name.as_bytes())?;
             room.put(value.as_bytes())?;
@@ -84,7 +84,6 @@ impl Snapshot {
         room.put(body)?;
         self.body_end = all - room.0.len();
         self.lines = head.headers.len();
-        self.sensitive = any_sensitive;
         Some(content_length)
     }
 
@@ -290,14 +289,19 @@ impl<'a> Text<'a> {
     }
 
     /// Put together of its parts, a URI can be one that no text is parsed to: `OPTIONS *` of an
-    /// authority, a query without a path, an authority `*`, one that is too long as a whole.
+    /// authority, a query without a path, an authority `*`, a scheme `HTTP` or an empty one, one that
+    /// is too long as a whole.
     #[inline]
     fn tells_it(self) -> bool {
-        let plain = match (self.authority, self.path.as_bytes()) {
-            (_, [b'/', ..]) | ("", b"*") => true,
-            ("*" | "", []) => false,
-            (_, []) => true,
-            (_, _) => false,
+        let plain = match (self.scheme, self.authority, self.path.as_bytes()) {
+            ("", "", [b'/', ..] | b"*") => true,
+            ("", "*" | "", []) => false,
+            ("", _, []) | ("http" | "https", _, [b'/', ..]) => true,
+            // Parsed, it would be spelled in lower case.
+            (scheme, _, [b'/', ..]) => !["", "http", "https"]
+                .iter()
+                .any(|own| scheme.eq_ignore_ascii_case(own)),
+            (_, _, _) => false,
         };
         plain && self.len() <= LONGEST_URI
     }
@@ -364,6 +368,44 @@ mod tests {
     }
 
     #[test]
+    fn a_uri_that_was_put_together_survives() {
+        let schemes = [
+            "", "http", "HTTP", "https", "HttpS", "ftp", "FTP", "a", "0", "+",
+        ];
+        let paths = ["", "/", "/x?y", "*", "?y"];
+        let mut built = 0;
+        for scheme in schemes.map(Some).into_iter().chain([None]) {
+            for authority in [None, Some("h"), Some("*"), Some("u@h:1"), Some("http:80")] {
+                for path in paths.map(Some).into_iter().chain([None]) {
+                    let mut uri = Uri::builder();
+                    if let Some(scheme) = scheme {
+                        uri = uri.scheme(scheme);
+                    }
+                    if let Some(authority) = authority {
+                        uri = uri.authority(authority);
+                    }
+                    if let Some(path) = path {
+                        uri = uri.path_and_query(path);
+                    }
+                    // One of nothing at all is sent as `/`, and comes back as that.
+                    let Some(uri) = uri.build().ok().filter(|uri| !uri.to_string().is_empty())
+                    else {
+                        continue;
+                    };
+                    let mut head = head("/");
+                    head.uri = uri;
+                    let back = round_trip(&head).uri;
+                    assert_eq!(back, head.uri);
+                    assert_eq!(back.to_string(), head.uri.to_string());
+                    assert_eq!(back.scheme_str(), head.uri.scheme_str());
+                    built += 1;
+                }
+            }
+        }
+        assert!(built > 100, "{built}");
+    }
+
+    #[test]
     fn repeated_values_order_flags_version_and_extensions_survive() {
         #[derive(Clone, PartialEq, Debug)]
         struct RequestId(u32);
@@ -410,6 +452,40 @@ mod tests {
         snapshot.wipe();
         assert!(!snapshot.buffer.is_empty());
         assert!(snapshot.buffer.iter().all(|byte| *byte == 0));
+    }
+
+    #[test]
+    fn a_sensitive_value_that_was_copied_before_the_room_ran_out_is_overwritten_too() {
+        let mut head = head("http://example.com/x");
+        let mut snapshot = Snapshot::default();
+        snapshot.fill((&head).into(), b"");
+        snapshot.clear();
+        let mut secret = HeaderValue::from_static("Bearer s3cr3t");
+        secret.set_sensitive(true);
+        head.headers.insert("authorization", secret);
+        let much = [7; 1000];
+        assert!(snapshot.copy((&head).into(), &much).is_none());
+        assert!(snapshot.sensitive, "`make_room` overwrites it");
+        snapshot.fill((&head).into(), &much);
+        assert!(snapshot.sensitive);
+    }
+
+    #[test]
+    fn every_length_of_name_and_value_survives() {
+        let mut snapshot = Snapshot::default();
+        for len in (0..=130).chain([65_535, 65_536, 200_000]) {
+            let mut head = head("http://example.com/x?y");
+            let text: Vec<u8> = (0..len).map(|at| b'a' + (at % 23) as u8).collect();
+            let name = text.get(..len.clamp(1, 60_000)).unwrap_or(b"x");
+            let name = HeaderName::from_bytes(name).unwrap();
+            let value = HeaderValue::from_bytes(&text).unwrap();
+            head.headers.append(name, value);
+            snapshot.fill((&head).into(), text.get(..len.min(1024)).unwrap());
+            let back = snapshot.rebuild();
+            assert_eq!(back.headers, head.headers, "{len}");
+            assert_eq!(back.uri, head.uri, "{len}");
+            snapshot.clear();
+        }
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod heads;
 mod layers;
 mod reconciled;
 mod side_calls;
+mod threads;
 mod time;
 
 use http::{Method, Response};

@@ -11,12 +11,14 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod asked;
 mod heads;
 mod layers;
 mod reconciled;
 mod side_calls;
 mod threads;
 mod time;
+mod within;
 
 use http::{Method, Response};
 use http_body_util::BodyExt;

@@ -65,8 +65,10 @@ impl Snapshot {
         for (name, value) in head.headers {
             let name = name.as_str();
             let sensitive = value.is_sensitive();
-            // Noted before there turns out to be too little room for it.
-            self.sensitive |= sensitive;
+            if sensitive {
+                // Noted before there turns out to be too little room for it.
+                self.sensitive = true;
+            }
             room.put(&Mark::new(name, value, sensitive).0.to_ne_bytes())?;
             room.put(name.as_bytes())?;
             room.put(value.as_bytes())?;

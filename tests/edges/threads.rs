@@ -259,6 +259,15 @@ impl Kind {
     }
 
     async fn run(self, kept: Kept) -> String {
+        self.run_with(kept, None).await
+    }
+
+    async fn run_with(self, kept: Kept, given: Option<(ReplayBody, Arc<()>)>) -> String {
+        let mut request = self.request();
+        if let Some((body, held)) = given {
+            *request.body_mut() = body;
+            request.extensions_mut().insert(held);
+        }
         let log = Log::default();
         let upstream = Upstream {
             inner: self.inner,
@@ -268,41 +277,41 @@ impl Kind {
         };
         let layer = layer().with_budgets(ten_tokens());
         match self.stack {
-            Stack::Plain => self.call(layer.layer(upstream), &log).await,
+            Stack::Plain => self.call(layer.layer(upstream), request, &log).await,
             Stack::Timed => {
                 let layer = layer.with_attempt_timeout(30 * MS);
-                self.call(layer.layer(upstream), &log).await;
+                self.call(layer.layer(upstream), request, &log).await;
             }
             Stack::Late => {
                 let layer = layer.with_deadline(300 * MS);
-                self.call(layer.layer(upstream), &log).await;
+                self.call(layer.layer(upstream), request, &log).await;
             }
             Stack::Once => {
                 let layer = RetryLayer::new(StandardPolicy::none());
-                self.call(layer.layer(upstream), &log).await;
+                self.call(layer.layer(upstream), request, &log).await;
             }
             Stack::AtFirstByte => {
                 let layer = layer.with_delivery(Delivery::AtFirstByte);
-                self.call(layer.layer(upstream), &log).await;
+                self.call(layer.layer(upstream), request, &log).await;
             }
             Stack::Observed => {
                 let layer = layer.with_observer(log.clone());
-                self.call(layer.layer(upstream), &log).await;
+                self.call(layer.layer(upstream), request, &log).await;
             }
             Stack::Nested => {
                 let outer = crate::support::layer().with_observer(log.clone());
                 let nested = outer.layer(layer.layer(upstream));
-                self.call(nested, &log).await;
+                self.call(nested, request, &log).await;
             }
             Stack::Asked => {
                 let layer = RetryLayer::new(Asked(policy().build().unwrap()));
-                self.call(layer.layer(upstream), &log).await;
+                self.call(layer.layer(upstream), request, &log).await;
             }
         }
         mem::take(&mut log.0.lock().unwrap())
     }
 
-    async fn call<S, B>(self, service: S, log: &Log)
+    async fn call<S, B>(self, service: S, request: Request<ReplayBody>, log: &Log)
     where
         S: Service<Request<ReplayBody>, Response = Response<B>, Error = tower_http_retry::Error>,
         B: Body + Unpin,
@@ -313,7 +322,7 @@ impl Kind {
             Inner::IsLeft => 5 * MS,
             _ => 10_000 * MS,
         };
-        let call = async { service.oneshot(self.request()).await };
+        let call = async { service.oneshot(request).await };
         let mut call = pin!(timeout(patience, call));
         let answer = poll_fn(|cx| {
             let polled = catch_unwind(AssertUnwindSafe(|| call.as_mut().poll(cx)));
@@ -407,6 +416,32 @@ fn kinds() -> impl Strategy<Value = Kind> {
         stack,
         inner,
     })
+}
+
+/// What the caller gave is the caller's alone once the call and its bodies are gone, though the
+/// call's memory waits on the thread for the next one.
+#[tokio::test(start_paused = true)]
+async fn nothing_that_was_given_to_a_call_stays_on_its_thread() {
+    for stack in [Stack::Plain, Stack::Observed, Stack::Once, Stack::Nested] {
+        for inner in [Inner::Answers, Inner::Refuses, Inner::Keeps, Inner::IsLeft] {
+            let (kept, held) = (Kept::default(), Arc::new(()));
+            let bytes = bytes::Bytes::from(vec![b'm'; 2000]);
+            let kind = Kind {
+                look: Look::Get,
+                load: Load::Many,
+                stack,
+                inner,
+            };
+            let given = (ReplayBody::bytes(bytes.clone()), Arc::clone(&held));
+            kind.run_with(Arc::clone(&kept), Some(given)).await;
+            let is_kept = !kept.lock().unwrap().is_empty();
+            assert_eq!(is_kept, matches!(inner, Inner::Keeps));
+            assert_eq!(bytes.is_unique(), !is_kept, "{kind:?}");
+            kept.lock().unwrap().clear();
+            assert!(bytes.is_unique(), "{kind:?}");
+            assert_eq!(Arc::strong_count(&held), 1, "{kind:?}");
+        }
+    }
 }
 
 proptest! {

@@ -17,8 +17,8 @@ use tokio::time::Instant;
 use tower::limit::ConcurrencyLimitLayer;
 use tower::{Layer, Service, ServiceBuilder, ServiceExt};
 use tower_http_retry::{
-    Backoff, Budget, Deadline, Delivery, Discard, Drain, Error, Failure, FailureKind, Report,
-    RetryDenied, RetryLayer, StandardPolicy,
+    Backoff, Budget, Deadline, Delivery, Discard, Drain, Error, Evidence, Failure, FailureKind,
+    Report, RetryDenied, RetryLayer, StandardPolicy,
 };
 
 #[tokio::test(start_paused = true)]
@@ -483,6 +483,8 @@ async fn where_only_the_head_is_left_the_source_is_what_broke_the_body() {
     drain.start();
     let error = call.await.unwrap().unwrap_err();
     assert_eq!(error.status(), Some(http::StatusCode::OK));
+    let failure = error.failure().unwrap();
+    assert_eq!(failure.evidence(), Evidence::PartialResponse);
     let source = std::error::Error::source(&error).unwrap();
     assert_eq!(source.to_string(), "reset");
 }

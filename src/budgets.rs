@@ -3,6 +3,7 @@
 mod parked;
 mod upstreams;
 
+use std::mem;
 use std::sync::Arc;
 
 use self::upstreams::Upstreams;
@@ -78,13 +79,14 @@ impl Budgets {
     /// The same for a call to another upstream than the one before.
     #[inline(never)]
     fn change(&self, head: HeadRef<'_>, held: &mut Option<CallBudget>) {
-        if let Some(left) = held {
-            if parked::exchange(left, |parked| self.is_for(parked, head)) {
-                return left.renew(head.extensions);
-            }
-            held.take().into_iter().for_each(parked::park);
+        if let Some(left) = held
+            && parked::exchange(left, |parked| self.is_for(parked, head))
+        {
+            return left.renew(head.extensions);
         }
-        *held = self.find(head);
+        if let Some(left) = mem::replace(held, self.find(head)) {
+            parked::park(left);
+        }
     }
 
     #[inline]

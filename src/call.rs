@@ -35,7 +35,7 @@ use crate::snapshot::Snapshot;
 pub(crate) struct Call {
     pub(crate) kept: Snapshot,
     pub(crate) progress: Progress,
-    /// Waiting behind this one, in the pool.
+    /// Who waits in the pool behind this one, and how many wait, this one included.
     next: Option<Box<Self>>,
     waiting: usize,
 }
@@ -171,12 +171,9 @@ impl Call {
             }
             None => progress.begin_body(request.body_mut()),
         };
-        let held = match held {
-            _ if progress.is_late() => Some(Box::new(Held::Late)),
-            Some(held) => Some(Box::new(held)),
-            None => None,
-        };
-        (call, held)
+        let late = progress.is_late();
+        let held = if late { Some(Held::Late) } else { held };
+        (call, held.map(Box::new))
     }
 
     /// The caller's own head, as it was before any layer below changed it, with the credential that
@@ -422,7 +419,8 @@ impl Progress {
     }
 
     /// Makes a call that was answered by its first attempt as new. The budget stays: the next call
-    /// probably goes to the same upstream.
+    /// probably goes to the same upstream. What is seldom there is looked at before it is dropped,
+    /// which takes a call each.
     #[inline]
     fn clear(&mut self) {
         // First: it may hold the witness, too.

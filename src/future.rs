@@ -205,7 +205,7 @@ where
             Some(attempt) => match attempt.poll(cx) {
                 Poll::Ready(Ok(mut response)) => {
                     this.attempt.set(None);
-                    match accept(call, this.shared, &mut response) {
+                    match at_once(call, this.shared, &mut response) {
                         Ok(fresh) => {
                             let answer = response.map(|body| ResponseBody::fresh(body, fresh));
                             return Poll::Ready(Ok(answer));
@@ -316,7 +316,7 @@ where
 /// Whether a response ends its call at once, and then what its body is to be: a first attempt that
 /// is accepted, where nobody observes it and its body is not read first.
 #[inline(never)]
-fn accept<S, P, B>(
+fn at_once<S, P, B>(
     mut call: Box<Call>,
     shared: &Shared<S, P>,
     response: &mut Response<B>,
@@ -332,7 +332,7 @@ where
         policy,
         settings,
     };
-    if settings.delivery.until().is_some() || !judge.accepts(response) {
+    if settings.delivery.until().is_some() || !judge.accepts_at_once(response) {
         return Err(call);
     }
     let fresh = call.fresh_body(settings, response.status(), response.headers());

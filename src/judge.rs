@@ -123,7 +123,7 @@ impl<P: Policy> Judge<'_, P> {
     /// Whether a response is the answer at once. Of a first attempt that is accepted nothing is
     /// reported: where nobody observes it either, its facts are not gathered.
     #[inline]
-    pub(crate) fn accepts<B>(&self, response: &mut Response<B>) -> bool {
+    pub(crate) fn accepts_at_once<B>(&self, response: &mut Response<B>) -> bool {
         let progress = &self.call.progress;
         let accepted = progress.attempts.is_empty()
             && self.settings.observers.is_empty()

@@ -34,7 +34,7 @@ pub(crate) struct Snapshot {
     rebuilt: OnceLock<request::Parts>,
 }
 
-/// What the URI parser takes, and a little less.
+/// What the URI parser takes. [`Text::len`] says a little more than some texts have.
 const LONGEST_URI: usize = u16::MAX as usize - 1;
 
 /// Buffers come in sizes, so that the next head, a little longer, often fits; but they stay small
@@ -64,12 +64,11 @@ impl Snapshot {
         let mut content_length = None;
         for (name, value) in head.headers {
             let name = name.as_str();
-            let sensitive = value.is_sensitive();
-            if sensitive {
+            if value.is_sensitive() {
                 // Noted before there turns out to be too little room for it.
                 self.sensitive = true;
             }
-            room.put(&Mark::new(name, value, sensitive).0.to_ne_bytes())?;
+            room.put(&Mark::new(name, value).0.to_ne_bytes())?;
             room.put(name.as_bytes())?;
             room.put(value.as_bytes())?;
             if name == CONTENT_LENGTH.as_str() {
@@ -197,7 +196,7 @@ impl Room<'_> {
     #[inline]
     fn put(&mut self, text: &[u8]) -> Option<()> {
         let (to, rest) = mem::take(&mut self.0).split_at_mut_checked(text.len())?;
-        copy(to, text);
+        copy_short(to, text);
         self.0 = rest;
         Some(())
     }
@@ -221,7 +220,7 @@ impl Room<'_> {
 /// Copies to a slice of the same length. Most names and values are short: two halves that overlap
 /// take less than a call of `memcpy`.
 #[inline(always)]
-fn copy(to: &mut [u8], from: &[u8]) {
+fn copy_short(to: &mut [u8], from: &[u8]) {
     let len = from.len();
     if !(4..=64).contains(&len) {
         to.copy_from_slice(from);
@@ -250,8 +249,9 @@ struct Mark(u64);
 
 impl Mark {
     #[inline]
-    fn new(name: &str, value: &HeaderValue, sensitive: bool) -> Self {
-        Self(name.len() as u64 | u64::from(sensitive) << 16 | (value.len() as u64) << 17)
+    fn new(name: &str, value: &HeaderValue) -> Self {
+        let sensitive = u64::from(value.is_sensitive());
+        Self(name.len() as u64 | sensitive << 16 | (value.len() as u64) << 17)
     }
 
     fn name_len(&self) -> usize {

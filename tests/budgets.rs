@@ -1,6 +1,8 @@
 //! Budgets per upstream: bounded, and safe from hostile authorities.
 #![allow(clippy::indexing_slicing, clippy::unwrap_used, clippy::panic)] // helpers of tests
 
+mod support;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -9,6 +11,8 @@ use proptest::prelude::*;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::advance;
 use tower_http_retry::{Budget, Budgets, BudgetsBuilder, Token, UpstreamKey};
+
+use support::measure::known;
 
 fn paused() -> Runtime {
     Builder::new_current_thread()
@@ -160,15 +164,8 @@ fn a_budget_outlives_its_map() {
     assert!(format!("{evicted:?}").contains("\"a\""));
 }
 
-/// How many upstreams have a bucket. What they take together is measured in `hostile.rs`, alone in
-/// its process.
-fn known(budgets: &Budgets) -> usize {
-    let text = format!("{budgets:?}");
-    let known = text.split("known: ").nth(1).unwrap();
-    known.split([',', ' ']).next().unwrap().parse().unwrap()
-}
-
-/// Every call to a new authority; none retries.
+/// Every call to a new authority; none retries. What they take together is measured in `hostile.rs`,
+/// alone in its process.
 #[test]
 fn a_million_quiet_authorities_take_a_few_places_and_nobodys_tokens() {
     let budgets = Budgets::default();

@@ -1,6 +1,8 @@
 //! A gateway under a hostile set of authorities. Alone in its process: it measures memory.
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
 
+mod support;
+
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,9 +17,11 @@ use tower_http_retry::{
     Failure, FailureKind, ReplayBody, RetryLayer, StandardPolicy, UpstreamKey,
 };
 
+use support::measure::{known, resident_kib};
+
 const HOSTILE: u64 = 1_000_000;
 /// Places in the map, as by default.
-const PLACES: u64 = 1024;
+const PLACES: usize = 1024;
 
 /// What the upstreams do with an attempt: in the request, so that one service can be all of them.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -75,22 +79,6 @@ fn hostile(number: u64) -> http::request::Builder {
         6 => Request::get("/").header("host", format!("shop.example:{number}")),
         _ => Request::get(format!("https://SHOP.example:{number}/")),
     }
-}
-
-/// Resident memory in KiB; there is no other count without unsafe code.
-fn resident_kib() -> u64 {
-    let Ok(status) = std::fs::read_to_string("/proc/self/status") else {
-        return 0;
-    };
-    let line = status.lines().find(|line| line.starts_with("VmRSS"));
-    let kib = line.unwrap().split_whitespace().nth(1);
-    kib.unwrap().parse().unwrap()
-}
-
-fn known(budgets: &Budgets) -> u64 {
-    let text = format!("{budgets:?}");
-    let known = text.split("known: ").nth(1).unwrap();
-    known.split([',', ' ']).next().unwrap().parse().unwrap()
 }
 
 /// What the well-behaved upstream's own calls make of its balance.
@@ -194,21 +182,21 @@ async fn a_million_authorities_through_a_gateway_take_no_memory_and_nobodys_toke
             let retries = attempts.load(Ordering::Relaxed) - (number + 1) - books.attempts();
             // One for each that has a place, and the overflow's: what it was full of, and a fifth
             // of what was answered.
-            let bound = PLACES + 100 + answered / 5;
+            let bound = PLACES as u64 + 100 + answered / 5;
             assert!(
                 (bound - 1_000..=bound).contains(&retries),
                 "{retries} {bound}"
             );
         }
     }
-    let more = resident_kib().saturating_sub(before);
+    let more = resident_kib() - before;
     assert!(more <= 1_024, "{more} KiB more than {before}");
     assert_eq!(known(&budgets), PLACES);
     books.check(&budgets.get(&key(spelled(0))).unwrap());
 
     // In five seconds a place is had by fifty more at most, and the overflow gains fifty.
     let retries = attempts.load(Ordering::Relaxed) - HOSTILE - books.attempts();
-    let bound = PLACES * (1 + 50) + 100 + 50 + answered / 5;
+    let bound = PLACES as u64 * (1 + 50) + 100 + 50 + answered / 5;
     assert!(retries <= bound, "{retries} {bound}");
     assert_eq!(answered, HOSTILE / 2);
 }

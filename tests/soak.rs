@@ -20,6 +20,7 @@ use http_body_util::{BodyExt, Full};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use support::body::{Step, TestBody};
+use support::measure::{known, resident_kib};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
@@ -49,13 +50,6 @@ const CALLS: u64 = 60_000;
 const HOUR: Duration = Duration::from_secs(3600);
 /// Calls with one layer, until it drains.
 const EPOCH: u64 = 3_000;
-
-fn resident_kib() -> i64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmRSS"));
-    let kib = line.unwrap().split_whitespace().nth(1);
-    kib.unwrap().parse().unwrap()
-}
 
 fn handles() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
@@ -235,10 +229,7 @@ fn an_hour_in_process_leaves_nothing_behind() {
                 let key = a_key(&format!("shop-{few}.example"));
                 assert_eq!(budgets.get(&key).unwrap().balance(), 100.0);
             }
-            let known = format!("{budgets:?}");
-            assert!(known.contains("known: "), "{known}");
-            let known = known.split("known: ").nth(1).unwrap();
-            let known: usize = known.split([',', ' ']).next().unwrap().parse().unwrap();
+            let known = known(&budgets);
             assert!(known <= UPSTREAMS, "{known} upstreams");
             memory.push(resident_kib());
         }

@@ -30,43 +30,52 @@ const END: u64 = RECOVERED + 30;
 /// Upstreams that fail some share of all attempts.
 pub(crate) async fn failing(fleets: &[u32], limits: &[Limit]) -> Result<Vec<Run>, ConfigError> {
     let weathers = FAILING.map(Weather::Failing);
-    let mut runs = all(fleets, limits, &weathers)?;
+    let mut runs = all(fleets, limits, &weathers, share)?;
     simulate(&mut runs, IN_ALL, SETTLED.end as u64).await;
     Ok(runs)
 }
 
 /// The same for clients that make 1 000 calls a second each, and upstreams that are as large.
 pub(crate) async fn large_fleets(limits: &[Limit]) -> Result<Vec<Run>, ConfigError> {
-    let mut all = Vec::new();
+    let weathers = FAILING.map(Weather::Failing);
+    let mut simulated = Vec::new();
     for fleet in LARGE_FLEETS {
-        let mut runs = Vec::new();
-        for &limit in limits {
-            for share in FAILING {
-                let weather = Weather::Failing(share);
-                runs.push(Run::new(limit, fleet, CALLS_PER_SECOND as f64, weather)?);
-            }
-        }
+        let mut runs = all(&[fleet], limits, &weathers, |_| CALLS_PER_SECOND as f64)?;
         let calls_per_milli = IN_ALL * u64::from(fleet);
         simulate(&mut runs, calls_per_milli, SOON_SETTLED.end as u64).await;
-        all.extend(runs);
+        simulated.extend(runs);
     }
-    Ok(all)
+    Ok(simulated)
 }
 
 /// An outage, and one with a slow recovery.
 pub(crate) async fn outages(fleets: &[u32], limits: &[Limit]) -> Result<Vec<Run>, ConfigError> {
-    let mut runs = all(fleets, limits, &[Weather::Outage, Weather::SlowRecovery])?;
+    let mut runs = all(
+        fleets,
+        limits,
+        &[Weather::Outage, Weather::SlowRecovery],
+        share,
+    )?;
     simulate(&mut runs, IN_ALL, END).await;
     Ok(runs)
 }
 
-fn all(fleets: &[u32], limits: &[Limit], weathers: &[Weather]) -> Result<Vec<Run>, ConfigError> {
+/// Each client's calls a second, where the fleet makes 1 000 in all.
+fn share(fleet: u32) -> f64 {
+    CALLS_PER_SECOND as f64 / f64::from(fleet)
+}
+
+fn all(
+    fleets: &[u32],
+    limits: &[Limit],
+    weathers: &[Weather],
+    each: impl Fn(u32) -> f64,
+) -> Result<Vec<Run>, ConfigError> {
     let mut runs = Vec::new();
     for &fleet in fleets {
         for &limit in limits {
             for &weather in weathers {
-                let each = CALLS_PER_SECOND as f64 / f64::from(fleet);
-                runs.push(Run::new(limit, fleet, each, weather)?);
+                runs.push(Run::new(limit, fleet, each(fleet), weather)?);
             }
         }
     }
@@ -132,7 +141,12 @@ pub(crate) fn tables(
 pub(crate) async fn capacities() -> Result<String, BoxError> {
     let capacities = [1, 2, 3, 5, 10, 20];
     let limits = capacities.map(Limit::Capacity);
-    let mut runs = all(&[1_000], &limits, &[Weather::Failing(0.1), Weather::Outage])?;
+    let mut runs = all(
+        &[1_000],
+        &limits,
+        &[Weather::Failing(0.1), Weather::Outage],
+        share,
+    )?;
     simulate(&mut runs, IN_ALL, SETTLED.end as u64).await;
     let mut out = String::new();
     writeln!(

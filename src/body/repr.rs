@@ -42,29 +42,17 @@ const _: () = assert!(size_of::<Repr>() == 32);
 
 impl Repr {
     pub(super) fn new(content: Content) -> Self {
-        match content {
-            Content::Bytes(bytes) => Self::Bytes(bytes),
-            Content::Empty(Replayability::Replayable) => Self::Bytes(Bytes::new()),
-            content @ (Content::Empty(_)
-            | Content::Stream(_)
-            | Content::Unopened(_)
-            | Content::Made(_)
-            | Content::Chain(_)
-            | Content::Metered(_)) => Self::boxed(content, None),
+        match in_memory(content) {
+            Ok(bytes) => Self::Bytes(bytes),
+            Err(content) => Self::boxed(content, None),
         }
     }
 
     #[inline]
     pub(super) fn watched(content: Content, recorder: Recorder) -> Self {
-        match content {
-            Content::Bytes(bytes) => Self::lent(bytes, recorder),
-            Content::Empty(Replayability::Replayable) => Self::lent(Bytes::new(), recorder),
-            content @ (Content::Empty(_)
-            | Content::Stream(_)
-            | Content::Unopened(_)
-            | Content::Made(_)
-            | Content::Chain(_)
-            | Content::Metered(_)) => Self::boxed(content, Some(recorder)),
+        match in_memory(content) {
+            Ok(bytes) => Self::lent(bytes, recorder),
+            Err(content) => Self::boxed(content, Some(recorder)),
         }
     }
 
@@ -110,6 +98,21 @@ impl Repr {
 
     fn boxed(content: Content, recorder: Option<Recorder>) -> Self {
         Self::Other(Other::Boxed(Box::new(Watched { content, recorder })))
+    }
+}
+
+/// The bytes of what is nothing but bytes, or nothing at all.
+#[inline]
+fn in_memory(content: Content) -> Result<Bytes, Content> {
+    match content {
+        Content::Bytes(bytes) => Ok(bytes),
+        Content::Empty(Replayability::Replayable) => Ok(Bytes::new()),
+        content @ (Content::Empty(_)
+        | Content::Stream(_)
+        | Content::Unopened(_)
+        | Content::Made(_)
+        | Content::Chain(_)
+        | Content::Metered(_)) => Err(content),
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderName, Method, StatusCode, request, response};
+use http::{HeaderName, Method, StatusCode, request, response};
 
 use super::precondition::fails_a_second_time;
 use super::settings::{CONVENTIONAL_STATUSES, Settings};
@@ -160,8 +160,8 @@ impl StandardPolicy {
         NonZeroU32::MIN.saturating_add(self.settings.retries)
     }
 
-    /// Whether no answer about a request needs more of it than its method and headers, and it gets
-    /// no key.
+    /// Whether nobody has to be asked about a request before it is sent: neither the caller's own
+    /// rule nor a registered upstream has a say in it, and it gets no key.
     #[inline]
     pub(super) fn needs_no_parts(&self) -> bool {
         let Settings {
@@ -171,26 +171,6 @@ impl StandardPolicy {
             ..
         } = &self.settings;
         idempotency.is_none() && upstreams.is_empty() && default_upstream.generated_key().is_none()
-    }
-
-    /// What a request promises to an upstream: by its key, its method, or its precondition.
-    fn idempotency_at(
-        &self,
-        upstream: &Upstream,
-        method: &Method,
-        headers: &HeaderMap,
-    ) -> Idempotency {
-        if upstream.honours_key_of(headers) {
-            return Idempotency::Keyed;
-        }
-        let promise = self.promise_of(method);
-        if promise == Idempotency::NonIdempotent
-            && self.settings.preconditions == Preconditions::Trust
-            && fails_a_second_time(headers)
-        {
-            return Idempotency::Idempotent;
-        }
-        promise
     }
 
     fn promise_of(&self, method: &Method) -> Idempotency {
@@ -299,7 +279,17 @@ impl Policy for StandardPolicy {
         {
             return own;
         }
-        self.idempotency_at(self.upstream(request), &request.method, &request.headers)
+        if self.upstream(request).honours_key_of(&request.headers) {
+            return Idempotency::Keyed;
+        }
+        let promise = self.promise_of(&request.method);
+        if promise == Idempotency::NonIdempotent
+            && self.settings.preconditions == Preconditions::Trust
+            && fails_a_second_time(&request.headers)
+        {
+            return Idempotency::Idempotent;
+        }
+        promise
     }
 
     fn execution(&self, attempt: &Attempt<'_>) -> Execution {

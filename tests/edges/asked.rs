@@ -16,7 +16,7 @@ use crate::support::script::{Reply, Script};
 const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// Says nothing of the policy within, so that it is asked beforehand.
-struct Asked(StandardPolicy);
+pub(crate) struct Asked(pub(crate) StandardPolicy);
 
 /// Says that the policy within answers; only the rule is its own.
 struct Ruled(StandardPolicy);

@@ -19,10 +19,11 @@ use proptest::prelude::*;
 use tokio::time::{sleep, timeout};
 use tower::{Layer, Service, ServiceExt};
 use tower_http_retry::{
-    Attempt, AttemptEnded, BoxError, Deadline, Delivery, EvidenceError, Failure, FailureKind,
-    Idempotency, Observer, Policy, ReplayBody, RetryLayer, Rule, StandardPolicy,
+    AttemptEnded, BoxError, Deadline, Delivery, EvidenceError, Failure, FailureKind, Idempotency,
+    Observer, ReplayBody, RetryLayer, StandardPolicy,
 };
 
+use crate::asked::Asked;
 use crate::support::body::TestBody;
 use crate::support::{MS, layer, paused, policy};
 use crate::ten_tokens;
@@ -113,8 +114,6 @@ struct Upstream {
     kept: Kept,
 }
 
-struct Asked(StandardPolicy);
-
 /// A panic.
 struct OnPurpose;
 
@@ -133,16 +132,6 @@ impl Observer for Log {
             (ended.duration(), ended.budget_balance()),
             ended.verdict(),
         ));
-    }
-}
-
-impl Policy for Asked {
-    fn rule(&self, attempt: &Attempt<'_>) -> Rule {
-        self.0.rule(attempt)
-    }
-
-    fn defaults(&self) -> &StandardPolicy {
-        &self.0
     }
 }
 

@@ -9,6 +9,7 @@
 )]
 
 pub(crate) mod body;
+pub(crate) mod measure;
 pub(crate) mod page;
 pub(crate) mod probe;
 pub(crate) mod script;
